@@ -1,0 +1,66 @@
+// Strict reader and writer of the safetensors format (8-byte header length, JSON, data).
+//
+// Files are hostile: sizes and offsets are checked before anything is allocated, coverage is exact, duplicate names,
+// unknown keys, trailing bytes, links, pipes are refused. Reads with pread into the caller's memory, no mapping.
+// A reader is owned by one thread at a time. Format: huggingface/safetensors README.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "partitioner/graph/graph.h"
+
+namespace stagecraft {
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  int64_t bytes() const;
+  bool operator==(const TensorInfo&) const = default;
+};
+
+class SafetensorsReader {
+ public:
+  // Throws InputError: kIo when it cannot be read, kPlanMismatch for a dtype we do not hold, kNoCheckpoint
+  // ("file: byte N: …") when it is damaged.
+  explicit SafetensorsReader(const std::string& path);
+  ~SafetensorsReader();
+  SafetensorsReader(SafetensorsReader&&) noexcept;
+  SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
+  const std::string& path() const;
+  const std::map<std::string, TensorInfo>& tensors() const;
+  const std::map<std::string, std::string>& metadata() const;
+  // Fills `out`, whose size must be the tensor's. Throws InputError when the file was cut short meanwhile.
+  void read(const std::string& name, std::span<std::byte> out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Writes beside (`path` + ".partial"), fsyncs, renames on `finish`; without `finish` nothing is left behind.
+// The table is fixed at the start so that tensors can be streamed. Every short write, ENOSPC or close error is
+// an InputError(kIo). An existing `path` is replaced.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::string& path, const std::vector<TensorInfo>& tensors,
+                    const std::map<std::string, std::string>& metadata = {});
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  // In any order, each once, whole.
+  void write(const std::string& name, std::span<const std::byte> data);
+  void finish();  // throws InternalError when a tensor is missing
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace stagecraft

@@ -1,0 +1,39 @@
+// Where weights come from: a diffusers folder, or seeded random numbers of the real shapes.
+//
+// Knows names and bytes, not tensors of any framework. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "partitioner/graph/graph.h"
+
+namespace stagecraft {
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  // Fills `out` (fp32, param.elements() values), converting from fp16 or bf16. Throws InputError.
+  virtual void read(const Param& param, std::span<float> out) const = 0;
+  // SHA-256 over what identifies the weights cheaply (paths, sizes, header bytes), for cache keys.
+  virtual std::string identity(const std::string& part) const = 0;
+};
+
+// Opens `folder` with unet/ vae/ text_encoder/ and optionally controlnet/ (*.safetensors, *.fp16.safetensors, or
+// *.safetensors.index.json with shards; older names: `text_model.` level, `position_ids`, VAE attention query/key/value/proj_attn
+// as linear or 1x1 convolution). A ControlNet that is not there is initialised from the UNet as diffusers and cldm do
+// (copies; hint encoder random by seed; its conv_out and the zero convolutions zero).
+// `expected`: every parameter that will be read, of all parts in use. Missing, unexpected and misshapen tensors are listed by name
+// (first ten of each) in one InputError(kPlanMismatch). Files with the wrong format: InputError(kNoCheckpoint); a .ckpt/.bin
+// only: InputError naming the converter's way out.
+std::unique_ptr<WeightSource> open_diffusers_folder(const std::string& folder,
+                                                    const std::vector<Param>& expected, uint64_t seed);
+
+// Pure function of (seed, name, element index): uniform fan-in scaling for matrices and convolutions, norms around one,
+// biases small, nothing zero.
+std::unique_ptr<WeightSource> random_weights(uint64_t seed);
+
+}  // namespace stagecraft
