@@ -1,0 +1,144 @@
+#include "pipeline/data/samples.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "partitioner/base/error.h"
+#include "partitioner/base/random.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr int64_t kPixelsPerLatent = 8;
+
+at::Tensor empty_batch(std::span<const Draw> draws, std::span<const int64_t> shape) {
+  std::vector<int64_t> sizes = {static_cast<int64_t>(draws.size())};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  return at::empty(sizes, at::kFloat);
+}
+
+// Row i of a batch as plain memory.
+std::span<float> row(at::Tensor& batch, size_t i) {
+  const size_t elements = static_cast<size_t>(batch.numel() / batch.size(0));
+  return {batch.data_ptr<float>() + i * elements, elements};
+}
+
+RandomKey key_of(uint64_t seed, const Draw& draw, std::string_view purpose) {
+  return {.seed = seed,
+          .index = static_cast<uint64_t>(draw.epoch),
+          .sample = static_cast<uint64_t>(draw.sample),
+          .purpose = purpose};
+}
+
+}  // namespace
+
+std::vector<int64_t> order_of_epoch(uint64_t seed, int64_t size, int64_t epoch) {
+  check(size > 0 && epoch >= 0, "order_of_epoch: no samples, or a negative epoch");
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  for (size_t i = order.size() - 1; i > 0; --i) {
+    const RandomKey key =
+        key_of(seed, {.epoch = epoch, .sample = static_cast<int64_t>(i)}, "order");
+    std::swap(order[i], order[uniform_int(key, i + 1)]);
+  }
+  return order;
+}
+
+std::vector<Draw> batch_of_step(uint64_t seed, int64_t size, int64_t batch, int64_t step) {
+  check(size > 0 && batch > 0 && step >= 0,
+        "batch_of_step: no samples, an empty batch or a negative step");
+  std::vector<Draw> draws;
+  draws.reserve(static_cast<size_t>(batch));
+  std::vector<int64_t> order;
+  int64_t ordered_epoch = -1;
+  for (int64_t position = step * batch; position < (step + 1) * batch; ++position) {
+    const int64_t epoch = position / size;
+    if (epoch != ordered_epoch) {
+      order = order_of_epoch(seed, size, epoch);
+      ordered_epoch = epoch;
+    }
+    draws.push_back({.epoch = epoch, .sample = order[static_cast<size_t>(position % size)]});
+  }
+  return draws;
+}
+
+at::Tensor draw_normal(uint64_t seed, std::span<const Draw> draws, std::span<const int64_t> shape,
+                       std::string_view purpose) {
+  at::Tensor batch = empty_batch(draws, shape);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    fill_normal(key_of(seed, draws[i], purpose), row(batch, i));
+  }
+  return batch;
+}
+
+at::Tensor draw_noise(uint64_t seed, std::span<const Draw> draws, std::span<const int64_t> shape) {
+  return draw_normal(seed, draws, shape, "noise");
+}
+
+at::Tensor draw_timesteps(uint64_t seed, std::span<const Draw> draws, int64_t timesteps) {
+  check(timesteps > 0, "draw_timesteps: no timesteps");
+  at::Tensor batch = at::empty({static_cast<int64_t>(draws.size())}, at::kLong);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    batch.data_ptr<int64_t>()[i] = static_cast<int64_t>(
+        uniform_int(key_of(seed, draws[i], "timestep"), static_cast<uint64_t>(timesteps)));
+  }
+  return batch;
+}
+
+at::Tensor add_noise(const at::Tensor& latents, const at::Tensor& noise,
+                     const at::Tensor& timesteps, const std::vector<double>& alphas_cumprod) {
+  check(latents.dim() == 4 && latents.sizes() == noise.sizes() && timesteps.dim() == 1 &&
+            timesteps.size(0) == latents.size(0) && timesteps.scalar_type() == at::kLong,
+        "add_noise: latents [n,4,h,w], noise alike, timesteps [n] int64 expected");
+  const at::Tensor steps = timesteps.contiguous();
+  at::Tensor signal_scale = at::empty({latents.size(0), 1, 1, 1}, at::kFloat);
+  at::Tensor noise_scale = at::empty_like(signal_scale);
+  for (int64_t i = 0; i < latents.size(0); ++i) {
+    const int64_t t = steps.data_ptr<int64_t>()[i];
+    check(t >= 0 && t < static_cast<int64_t>(alphas_cumprod.size()),
+          "add_noise: a timestep beyond the noise schedule");
+    const double alpha_bar = alphas_cumprod[static_cast<size_t>(t)];
+    signal_scale.data_ptr<float>()[i] = static_cast<float>(std::sqrt(alpha_bar));
+    noise_scale.data_ptr<float>()[i] = static_cast<float>(std::sqrt(1.0 - alpha_bar));
+  }
+  return latents * signal_scale + noise * noise_scale;
+}
+
+RandomSamples::RandomSamples(const ModelConfig& model, int64_t width, int64_t height, int64_t size,
+                             uint64_t seed)
+    : model_(model), width_(width), height_(height), size_(size), seed_(seed) {
+  check(size > 0 && width > 0 && height > 0 && width % kPixelsPerLatent == 0 &&
+            height % kPixelsPerLatent == 0,
+        "RandomSamples: at least one sample, width and height multiples of 8");
+}
+
+at::Tensor RandomSamples::latents(std::span<const Draw> draws) {
+  const int64_t shape[] = {model_.vae.latent_channels, height_ / kPixelsPerLatent,
+                           width_ / kPixelsPerLatent};
+  return draw_normal(seed_, draws, shape, "latent");
+}
+
+// A caption or a hint does not change from epoch to epoch, so its key has none.
+at::Tensor RandomSamples::context(std::span<const Draw> draws) {
+  const int64_t shape[] = {model_.text_encoder.max_length, model_.unet.cross_attention_dim};
+  at::Tensor batch = empty_batch(draws, shape);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    fill_normal(key_of(seed_, {.sample = draws[i].sample}, "random context"), row(batch, i));
+  }
+  return batch;
+}
+
+at::Tensor RandomSamples::hint(std::span<const Draw> draws) {
+  const int64_t shape[] = {model_.controlnet.conditioning_channels, height_, width_};
+  at::Tensor batch = empty_batch(draws, shape);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    fill_uniform(key_of(seed_, {.sample = draws[i].sample}, "random hint"), row(batch, i));
+  }
+  return batch;
+}
+
+}  // namespace stagecraft
