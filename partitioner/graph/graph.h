@@ -88,7 +88,7 @@ struct Block {
   std::vector<LocalTensor> tensors;  // inputs first
   std::vector<Op> ops;               // in execution order; the last one writes the block's output
 
-  // Derived by `derive_states`.
+  // Derived by `derive_states`. A block that does not reach the loss is in state F.
   bool reaches_loss = false;         // a block without a path to the loss is saved but never run
   BlockState state = BlockState::kF;
 
@@ -127,18 +127,20 @@ struct BlockGraph {
 
 // Fills consumers, carries_grad, reaches_loss and state from blocks, inputs and `trainable`.
 // Throws InternalError when blocks are not in topological order, an index is out of range, names repeat,
-// or operations do not form a single-assignment list ending in the output.
+// or operations do not form a single-assignment list ending in the output. A block without tensors and operations is
+// taken as opaque: it can be placed and costed by hand.
 void derive_states(BlockGraph& graph);
 
 // Hex SHA-256 of the canonical text form (names, edges, shapes, dtypes, parameters, operations, what is trainable).
 std::string graph_hash(const BlockGraph& graph);
 
-// What one operation keeps for its backward pass; see graph/saved.cc for the rule of each kind.
+// What one operation keeps for its backward pass; see graph/saved.cc and docs/graph.md for the rule of each kind.
 struct SavedTensors {
   std::vector<int> tensors;     // local tensor indices kept alive, sorted, each once
   int64_t extra_bytes = 0;      // per sample: statistics, log-sum-exp
 };
-// Of the whole block in its state, counting each tensor once. Inputs of the block may be among them.
+// Of the whole block in its state (after `derive_states`), counting each tensor once. Inputs of the block may be among
+// them, each at its position. Nothing for a block that does not reach the loss: it never runs.
 SavedTensors saved_for_backward(const Block& block, const std::vector<bool>& input_carries_grad);
 
 }  // namespace stagecraft
