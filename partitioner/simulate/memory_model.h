@@ -1,4 +1,5 @@
-// What each rank holds, line by line; the same lines are predicted here and measured by the trainer.
+// What each rank holds, line by line; the same lines are predicted here and measured by the
+// trainer.
 //
 // Plain values and pure functions, any thread.
 #pragma once
@@ -16,17 +17,17 @@
 namespace stagecraft {
 
 enum class MemoryLine {
-  kProcessBase,   // CPU: resident size of an idle rank; GPU: the CUDA context
-  kWeights,       // frozen in half when training is mixed; trainable at compute precision
-  kGradients,     // trainable parameters only
-  kMasterWeights, // fp32 copies when training is mixed
-  kOptimizer,     // Adam m and v
-  kActivations,   // saved for backward and values still needed, in flight at the peak
-  kRecompute,     // rebuilt saved tensors of the block that runs again
-  kBoundary,      // received and to-be-sent tensors at the peak
-  kWorkspace,     // peak scratch and temporaries inside a block
-  kCommBuffers,   // NCCL or socket buffers
-  kSlack,         // allocator rounding and fragmentation
+  kProcessBase,    // CPU: resident size of an idle rank; GPU: the CUDA context
+  kWeights,        // frozen in half when training is mixed; trainable at compute precision
+  kGradients,      // trainable parameters only
+  kMasterWeights,  // fp32 copies when training is mixed
+  kOptimizer,      // Adam m and v
+  kActivations,    // saved for backward and values still needed, in flight at the peak
+  kRecompute,      // rebuilt saved tensors of the block that runs again
+  kBoundary,       // received and to-be-sent tensors at the peak
+  kWorkspace,      // peak scratch and temporaries inside a block
+  kCommBuffers,    // NCCL or socket buffers
+  kSlack,          // allocator rounding and fragmentation
 };
 inline constexpr int kMemoryLines = 11;
 std::string_view to_string(MemoryLine line);  // "process base", "weights", ...
@@ -41,10 +42,11 @@ struct RankMemory {
   bool operator==(const RankMemory&) const = default;
 };
 
-// Replays every rank's action list, allocating and freeing exactly as the executor does, and reports the lines at the
-// moment of the rank's peak.
-std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
-                                       const std::vector<Device>& devices, const Schedule& schedule,
+// Replays every rank's action list, allocating and freeing exactly as the executor does, and
+// reports the lines at the moment of the rank's peak.
+std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement& placement,
+                                       const CostTable& costs, const std::vector<Device>& devices,
+                                       const Schedule& schedule,
                                        const std::vector<int64_t>& micro_batch_sizes);
 
 }  // namespace stagecraft

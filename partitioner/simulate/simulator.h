@@ -21,20 +21,25 @@ struct TimedAction {
 
 struct SimulatedStep {
   Nanos makespan;
-  std::vector<Nanos> busy;           // compute time per rank
-  std::vector<TimedAction> actions;  // per rank in list order; messages take transfer time, not compute time
-  double bubble() const;             // 1 - sum(busy) / (ranks * makespan)
+  std::vector<Nanos> busy;  // compute time per rank
+  std::vector<TimedAction>
+      actions;            // per rank in list order; messages take transfer time, not compute time
+  double bubble() const;  // 1 - sum(busy) / (ranks * makespan)
 };
 
-// start(action) = max(end of the rank's previous compute action, arrival of what it needs); a message starts when both
-// sides have reached it in order on its directed pair, takes latency + bytes / bandwidth, and overlaps compute.
-// Times of a smaller last micro-batch scale with its samples.
+// start(action) = max(end of the rank's previous compute action, arrival of what it needs); a
+// message starts when both sides have reached it in order on its directed pair, takes latency +
+// bytes / bandwidth, and overlaps compute. Times of a smaller last micro-batch scale with its
+// samples.
 SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
                        const Cluster& cluster, const Schedule& schedule,
                        const std::vector<int64_t>& micro_batch_sizes);
 
 // Forward and backward time of one stage for one micro-batch of the table's size.
-struct StageTime { Nanos forward, backward; };
-StageTime stage_time(const BlockGraph& graph, const Placement& placement, const CostTable& costs, int stage);
+struct StageTime {
+  Nanos forward, backward;
+};
+StageTime stage_time(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
+                     int stage);
 
 }  // namespace stagecraft
