@@ -16,6 +16,8 @@ add_library(stagecraft_libtorch INTERFACE)
 target_include_directories(stagecraft_libtorch SYSTEM INTERFACE
   ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
 target_link_libraries(stagecraft_libtorch INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
+# The wheel's headers bring their own fmt, newer than the system's library: header-only where they come first.
+target_compile_definitions(stagecraft_libtorch INTERFACE FMT_HEADER_ONLY=1)
 target_link_options(stagecraft_libtorch INTERFACE -Wl,-rpath,${torch_dir}/lib -Wl,--allow-shlib-undefined)
 
 # One precompiled header for all LibTorch code.

@@ -27,17 +27,24 @@ struct TensorInfo {
 
 class SafetensorsReader {
  public:
-  // Throws InputError: kIo when it cannot be read, kPlanMismatch for a dtype we do not hold, kNoCheckpoint
-  // ("file: byte N: …") when it is damaged.
+  // Throws InputError: kIo when it cannot be read, kNoCheckpoint ("file: byte N: …" or "file: tensor '…': …") when it is
+  // damaged, a link or no regular file.
   explicit SafetensorsReader(const std::string& path);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
   SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
   const std::string& path() const;
   const std::map<std::string, TensorInfo>& tensors() const;
+  // Tensors of the format's other dtypes, which cannot be read here: name to dtype as written ("F64").
+  const std::map<std::string, std::string>& unreadable() const;
   const std::map<std::string, std::string>& metadata() const;
-  // Fills `out`, whose size must be the tensor's. Throws InputError when the file was cut short meanwhile.
+  // Fills `out`, whose size must be the tensor's. Throws InputError: kPlanMismatch when there is no such tensor, its dtype
+  // cannot be read or its size is another; kNoCheckpoint when the file was cut short meanwhile.
   void read(const std::string& name, std::span<std::byte> out) const;
+  // The same for the part that begins `offset` bytes into the tensor.
+  void read_part(const std::string& name, int64_t offset, std::span<std::byte> out) const;
+  // Bytes of the header as they stand in the file, for identities.
+  const std::string& header() const;
 
  private:
   struct Impl;
@@ -49,6 +56,7 @@ class SafetensorsReader {
 // an InputError(kIo). An existing `path` is replaced.
 class SafetensorsWriter {
  public:
+  // Throws InternalError for a name that occurs twice or that the reader would refuse.
   SafetensorsWriter(const std::string& path, const std::vector<TensorInfo>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();

@@ -1,0 +1,57 @@
+// Reading and writing of whole files that may be hostile, full or slow: links, pipes and folders
+// are refused, interrupted calls repeated, short ones continued. Internal to models/weights and
+// models/text.
+//
+// Values own their descriptor. Any thread; one object by one thread at a time. Every function may
+// block on the disk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace stagecraft {
+
+// A regular file open for reading.
+class InputFile {
+ public:
+  // Throws InputError: kIo when it cannot be opened, kNoCheckpoint when it is not a regular file.
+  // Never waits on a pipe.
+  explicit InputFile(const std::string& path);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&& other) noexcept;
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  // when it was opened
+  // Throws InputError: kIo, or kNoCheckpoint when the file ends before `offset` + `out.size()`.
+  void read(int64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+};
+
+// The whole of a small file; throws InputError(kNoCheckpoint) when it holds more than `limit`
+// bytes.
+std::string read_small_file(const std::string& path, int64_t limit);
+
+// Writes `path` + ".partial" and puts it in place on `commit`; without it nothing is left behind.
+// Every failure is an InputError(kIo) naming the file.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  const std::string& path() const { return path_; }
+  void write(int64_t offset, std::span<const std::byte> data);
+  void commit();  // fsync, rename, fsync of the folder
+
+ private:
+  std::string path_, partial_;
+  int fd_ = -1;
+};
+
+}  // namespace stagecraft
