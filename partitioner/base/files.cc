@@ -1,0 +1,105 @@
+#include "partitioner/base/files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+
+namespace stagecraft {
+namespace {
+
+[[noreturn]] void fail(std::string_view what, const std::string& path, int error) {
+  throw InputError(ExitCode::kIo, fmt::format("{} {}: {}", what, path, std::strerror(error)));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  // Closes now; 0 or the error number.
+  int close() {
+    const int fd = fd_;
+    fd_ = -1;
+    return ::close(fd) == 0 ? 0 : errno;
+  }
+
+ private:
+  int fd_;
+};
+
+// Makes the rename itself survive a power cut.
+void sync_folder(const std::filesystem::path& folder) {
+  Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) fail("cannot open folder", folder.string(), errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("cannot flush folder", folder.string(), errno);
+}
+
+void write_all(Descriptor& fd, const std::string& path, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd.get(), content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("cannot write", path, errno);
+    content.remove_prefix(static_cast<size_t>(n));
+  }
+  if (::fsync(fd.get()) != 0) fail("cannot flush", path, errno);
+  if (const int error = fd.close(); error != 0) fail("cannot close", path, error);
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (fd.get() < 0) fail("cannot open", path, errno);
+  struct stat info{};
+  if (::fstat(fd.get(), &info) != 0) fail("cannot read", path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw InputError(ExitCode::kIo, fmt::format("cannot read {}: not a regular file", path));
+  }
+  if (info.st_size > max_bytes) {
+    throw FileTooLarge(fmt::format("cannot read {}: {} bytes, at most {} are allowed", path,
+                                                static_cast<int64_t>(info.st_size), max_bytes));
+  }
+  std::string content(static_cast<size_t>(info.st_size), '\0');
+  size_t filled = 0;
+  while (filled < content.size()) {
+    const ssize_t n = ::read(fd.get(), content.data() + filled, content.size() - filled);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("cannot read", path, errno);
+    if (n == 0) break;  // cut short meanwhile
+    filled += static_cast<size_t>(n);
+  }
+  content.resize(filled);
+  return content;
+}
+
+void write_file_atomically(const std::string& path, std::string_view content) {
+  const std::filesystem::path target(path);
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  std::string temporary = path + ".XXXXXX";
+  Descriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (fd.get() < 0) fail("cannot create a file beside", path, errno);
+  try {
+    // mkstemp makes private files; what people write is as readable as their umask says.
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    if (::fchmod(fd.get(), 0666 & ~mask) != 0) fail("cannot set the mode of", temporary, errno);
+    write_all(fd, temporary, content);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_folder(folder);
+}
+
+}  // namespace stagecraft

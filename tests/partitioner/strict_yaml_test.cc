@@ -1,0 +1,244 @@
+#include "partitioner/base/strict_yaml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <random>
+
+#include "partitioner/base/error.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace stagecraft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Settings {
+  int64_t batch = 0;
+  double rate = 0;
+  bool on = false;
+  std::string name;
+  std::vector<int64_t> sizes;
+};
+
+Settings read_settings(const std::string& text) {
+  YamlDocument document = YamlDocument::parse(text, "t.yaml");
+  Settings s;
+  Fields fields(document, document.root());
+  fields.integer("batch", &s.batch, {1, 1024}, kOptional);
+  fields.number("rate", &s.rate, {0.0, 1.0}, kOptional);
+  fields.boolean("on", &s.on, kOptional);
+  fields.string("name", &s.name, kOptional);
+  fields.integers("sizes", &s.sizes, {1, 9}, kOptional);
+  fields.finish();
+  document.throw_if_errors();
+  return s;
+}
+
+std::string refusal(const std::string& text) {
+  const CaughtError error = caught([&] { read_settings(text); });
+  EXPECT_EQ(error.code, ExitCode::kConfigInvalid) << text.substr(0, 80);
+  return error.message;
+}
+
+TEST(StrictYaml, ReadsEveryType) {
+  const Settings s =
+      read_settings("batch: 4\nrate: 1e-5\non: true\nname: a b # c\nsizes: [1, 2]\n");
+  EXPECT_EQ(s.batch, 4);
+  EXPECT_DOUBLE_EQ(s.rate, 1e-5);
+  EXPECT_TRUE(s.on);
+  EXPECT_EQ(s.name, "a b");
+  EXPECT_EQ(s.sizes, (std::vector<int64_t>{1, 2}));
+}
+
+struct Fault {
+  const char* name;
+  std::string text;
+  const char* expected;  // part of the message, with the position
+};
+
+class StrictYamlFault : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(StrictYamlFault, IsRefusedWithItsPosition) {
+  EXPECT_THAT(refusal(GetParam().text), HasSubstr(GetParam().expected));
+}
+
+const Fault kFaults[] = {
+    {"unknown_key", "batch: 1\nbathc: 2\n", "t.yaml:2:1: unknown key `bathc`, did you mean `batch`? (known here: batch, "},
+    {"duplicate_key", "batch: 1\nrate: 0.5\nbatch: 2\n", "t.yaml:3:1: key `batch` given twice, first in line 1"},
+    {"anchor", "batch: &a 1\n", "t.yaml:1:8: anchors are not allowed"},
+    {"alias", "batch: &a 1\nrate: *a\n", "t.yaml:2:7: aliases are not allowed"},
+    {"self_reference", "sizes: &a [*a]\n", "t.yaml:1:12: aliases are not allowed"},
+    {"tag", "batch: !!int 4\n", "t.yaml:1:8: tags are not allowed"},
+    {"custom_tag", "name: !include x\n", "t.yaml:1:7: tags are not allowed"},
+    {"merge_key", "<<: {batch: 1}\n", "t.yaml:1:1: merge keys are not allowed"},
+    {"several_documents", "batch: 1\n---\nbatch: 2\n", "more than one document"},
+    {"document_after_end", "batch: 1\n...\nbatch: 2\n", "more than one document"},
+    {"tab", "sizes:\n\t- 1\n", "t.yaml:2:1: a tab as indentation"},
+    {"empty_file", "", "the file is empty"},
+    {"only_comments", "# nothing\n", "the file is empty"},
+    {"only_a_scalar", "hello\n", "the file must be a map of keys and values, got `hello`"},
+    {"only_a_list", "- 1\n", "the file must be a map of keys and values, got a list"},
+    {"nul", std::string("batch: 1\0\n", 10), "t.yaml:1:9: control character 0x00"},
+    {"nul_by_escape", "name: \"a\\0b\"\n", "name holds a control character"},
+    {"not_utf8", "name: \xff\xfe\n", "t.yaml:1:7: not UTF-8"},
+    {"overlong_utf8", "name: \xc0\xaf\n", "not UTF-8"},
+    {"surrogate", "name: \xed\xa0\x80\n", "not UTF-8"},
+    {"map_as_key", "{batch: 1}: 2\n", "a key must be a word"},
+    {"unclosed", "sizes: [1, 2\n", "t.yaml:"},
+    {"stray_bracket", "batch: 1\n]\n", "t.yaml:"},
+    {"octal_looking", "batch: 010\n", "t.yaml:1:8: batch must be a whole number (1 to 1024), got `010`"},
+    {"octal", "batch: 0o10\n", "batch must be a whole number"},
+    {"hex", "batch: 0x10\n", "batch must be a whole number"},
+    {"exponent_as_int", "batch: 1e2\n", "batch must be a whole number"},
+    {"float_as_int", "batch: 4.0\n", "batch must be a whole number (1 to 1024), got `4.0`"},
+    {"quoted_int", "batch: \"4\"\n", "batch must be a whole number (1 to 1024), got the text \"4\""},
+    {"plus", "batch: +4\n", "batch must be a whole number"},
+    {"underscore", "batch: 1_0\n", "batch must be a whole number"},
+    {"zero", "batch: 0\n", "batch is out of range: `0`, allowed is 1 to 1024"},
+    {"negative", "batch: -1\n", "batch is out of range: `-1`, allowed is 1 to 1024"},
+    {"two_to_64", "batch: 18446744073709551616\n", "batch is out of range: `18446744073709551616`"},
+    {"null", "batch:\n", "batch must be a whole number (1 to 1024), got nothing"},
+    {"nan", "rate: .nan\n", "rate must be a number (0 to 1), got `.nan`"},
+    {"inf", "rate: .inf\n", "rate must be a number"},
+    {"nan_word", "rate: nan\n", "rate must be a number"},
+    {"overflow", "rate: 1e999\n", "rate is out of range: `1e999`, allowed is 0 to 1"},
+    {"above", "rate: 1.5\n", "rate is out of range: `1.5`, allowed is 0 to 1"},
+    {"yes", "on: yes\n", "on must be true or false, got `yes`"},
+    {"capital_true", "on: True\n", "on must be true or false, got `True`"},
+    {"number_as_bool", "on: 1\n", "on must be true or false"},
+    {"number_as_text", "name: 4\n", "name must be a text, got `4`"},
+    {"octal_as_text", "name: 010\n", "name must be a text"},
+    {"norway", "name: no\n", "name must be a text, got `no`; put it in quotes"},
+    {"empty_text", "name: \"\"\n", "name must not be empty"},
+    {"list_as_text", "name: [a]\n", "name must be a text, got a list"},
+    {"scalar_as_list", "sizes: 3\n", "sizes must be a list, got `3`"},
+    {"wrong_member", "sizes: [1, 10]\n", "t.yaml:1:12: sizes[1] is out of range: `10`, allowed is 1 to 9"},
+};
+INSTANTIATE_TEST_SUITE_P(Table, StrictYamlFault, ::testing::ValuesIn(kFaults),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(StrictYaml, CollectsAllErrorsInOrder) {
+  EXPECT_EQ(refusal("rate: 2\nbatch: x\n\nzzz: 1\non: maybe\n"),
+            "t.yaml:1:7: rate is out of range: `2`, allowed is 0 to 1\n"
+            "t.yaml:2:8: batch must be a whole number (1 to 1024), got `x`\n"
+            "t.yaml:4:1: unknown key `zzz` (known here: batch, rate, on, name, sizes)\n"
+            "t.yaml:5:5: on must be true or false, got `maybe`");
+}
+
+TEST(StrictYaml, MissingRequiredKeyIsNamed) {
+  YamlDocument document = YamlDocument::parse("a: {b: 1}\n", "t.yaml");
+  int64_t out = 0;
+  Fields fields(document, *document.root().find("a"), "a");
+  fields.integer("b", &out, {0, 9});
+  fields.integer("c", &out, {0, 9});
+  const CaughtError error = caught([&] { document.throw_if_errors(); });
+  EXPECT_EQ(error.message, "t.yaml:1:4: key `a.c` is missing");
+}
+
+TEST(StrictYaml, QuotedTextThatLooksLikeANumberIsText) {
+  EXPECT_EQ(read_settings("name: \"010\"\n").name, "010");
+}
+
+TEST(StrictYaml, FarFromAnyKeyGetsNoSuggestion) {
+  EXPECT_THAT(refusal("quite_something: 1\n"), Not(HasSubstr("did you mean")));
+}
+
+TEST(StrictYaml, ReportsAtMostAHundredErrors) {
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "zz" + std::to_string(i) + ": 1\n";
+  const std::string message = refusal(text);
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 100);
+  EXPECT_THAT(message, HasSubstr("and 400 more errors"));
+}
+
+TEST(StrictYaml, QuoteReadsBackAsTheSameText) {
+  for (const std::string text : {"plain", "no", "1e5", "010", "-", "a: b", "#x", "a\"b\\c", "~", "../x y",
+                                 "\xc3\xa9", "[1]", "null", ".5"}) {
+    EXPECT_EQ(read_settings("name: " + yaml_quote(text) + "\n").name, text);
+  }
+}
+
+TEST(StrictYaml, RandomBytesAreRefused) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 200; ++i) {
+    std::string text(256, ' ');
+    for (char& c : text) c = static_cast<char>(random());
+    EXPECT_TRUE(caught([&] { read_settings(text); }).thrown);
+  }
+}
+
+TEST(StrictYaml, MutatedTextNeverCrashes) {
+  const std::string good = "batch: 4\nrate: 1e-5\non: true\nname: \"a b\"\nsizes: [1, 2]\n# end\n";
+  std::mt19937 random(2);
+  const std::string alphabet = "{}[]:,-&*!|>'\"%@#?\n \t0a\\~.<";
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = good;
+    for (int k = 0; k < 4; ++k) text[random() % text.size()] = alphabet[random() % alphabet.size()];
+    try {
+      read_settings(text);
+    } catch (const ConfigError&) {
+    }
+  }
+}
+
+// The fault contract promises 0.2 s and 64 MiB for a bad file; the time is stretched under sanitizers.
+double stretched(double seconds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return seconds * 5;
+#else
+  return seconds;
+#endif
+}
+
+int64_t peak_kib() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+std::string repeated(const std::string& piece, size_t bytes) {
+  std::string text;
+  while (text.size() + piece.size() <= bytes) text += piece;
+  return text;
+}
+
+class StrictYamlHostile : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(StrictYamlHostile, IsRefusedQuicklyInLittleMemory) {
+  TempFolder folder;
+  const std::string path = folder.write("t.yaml", GetParam().text);
+  const int64_t before = peak_kib();
+  const auto start = std::chrono::steady_clock::now();
+  const CaughtError error = caught([&] { YamlDocument::read(path).throw_if_errors(); });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(error.code, ExitCode::kConfigInvalid);
+  EXPECT_THAT(error.message, HasSubstr(GetParam().expected));
+  EXPECT_LT(seconds.count(), stretched(0.2));
+  EXPECT_LT(peak_kib() - before, 64 << 10);
+}
+
+const Fault kHostile[] = {
+    {"hundred_megabytes", std::string(size_t{100} << 20, '#'), "larger than the 4194304 bytes"},
+    {"flow_lists_nested", std::string(100'000, '['), "t.yaml:"},
+    {"flow_lists_nested_on_lines", repeated("[\n", 200'000), "nested deeper than 32"},
+    {"flow_maps_nested", repeated("{a: ", 60'000), "t.yaml:"},
+    {"block_lists_nested", repeated("- ", 60'000), "nested deeper than 32"},
+    {"many_values", "a:\n" + repeated("- []\n", 4'000'000), "more than 200000 values"},
+    {"many_flow_values", "a: [\n" + repeated("1,1,1,1,1,1,1,1,\n", 4'000'000), "more than 200000 values"},
+    {"long_line", "a: " + std::string(1 << 20, 'x'), "a line of more than 65536 bytes"},
+    {"alias_bomb", "a: &a [x, x]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b, *b]\n", "aliases are not allowed"},
+    {"anchors", repeated("- &a x\n", 1'000'000), "anchors are not allowed"},
+    {"same_key", repeated("a: 1\n", 300'000), "given twice"},
+    {"question_marks", repeated("? ", 60'000), "t.yaml:"},
+    {"quotes", repeated("\"\\\n", 300'000), "t.yaml:"},
+};
+INSTANTIATE_TEST_SUITE_P(Table, StrictYamlHostile, ::testing::ValuesIn(kHostile),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace stagecraft
