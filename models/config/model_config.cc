@@ -9,13 +9,15 @@
 namespace stagecraft {
 namespace {
 
-// Large enough for any model of this kind, small enough that products of a few of them fit in 64 bits.
+// Large enough for any model of this kind, small enough that products of a few of them fit in 64
+// bits.
 constexpr IntRange kChannels{1, 1 << 16};
 constexpr IntRange kSmall{1, 1024};
 
 // `channels` and what must divide each of them.
 void check_divisible(YamlDocument& document, Fields& fields, const char* key,
-                     const std::vector<int64_t>& channels, int64_t divisor, const char* divisor_name) {
+                     const std::vector<int64_t>& channels, int64_t divisor,
+                     const char* divisor_name) {
   for (const int64_t c : channels) {
     if (divisor > 0 && c % divisor != 0) {
       document.error(fields.mark(key), fmt::format("{}: {} is not a multiple of {} {}",
@@ -45,9 +47,11 @@ void read_unet(YamlDocument& document, const YamlNode& node, UNetConfig& unet) {
   fields.finish();
   check_length(document, fields, "block_out_channels", unet.block_out_channels.size(), 2, 8);
   if (unet.down_attention.size() != unet.block_out_channels.size()) {
-    document.error(fields.mark("down_attention"),
-                   fmt::format("unet.down_attention has {} entries, block_out_channels has {}: one for each level",
-                               unet.down_attention.size(), unet.block_out_channels.size()));
+    document.error(
+        fields.mark("down_attention"),
+        fmt::format(
+            "unet.down_attention has {} entries, block_out_channels has {}: one for each level",
+            unet.down_attention.size(), unet.block_out_channels.size()));
   }
   check_divisible(document, fields, "block_out_channels", unet.block_out_channels,
                   unet.norm_num_groups, "norm_num_groups");
@@ -123,9 +127,10 @@ ModelConfig read_model_config(const std::string& path) {
   if (const YamlNode* node = fields.map("noise")) read_noise(document, *node, config.noise);
   fields.finish();
   if (config.text_encoder.hidden_size != config.unet.cross_attention_dim) {
-    document.error(fields.mark("text_encoder"),
-                   fmt::format("text_encoder.hidden_size {} differs from unet.cross_attention_dim {}",
-                               config.text_encoder.hidden_size, config.unet.cross_attention_dim));
+    document.error(
+        fields.mark("text_encoder"),
+        fmt::format("text_encoder.hidden_size {} differs from unet.cross_attention_dim {}",
+                    config.text_encoder.hidden_size, config.unet.cross_attention_dim));
   }
   if (config.vae.latent_channels != config.unet.in_channels) {
     document.error(fields.mark("vae"),

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 
-
 namespace stagecraft {
 namespace {
 
@@ -41,7 +40,8 @@ class Descriptor {
 void sync_folder(const std::filesystem::path& folder) {
   Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0) fail("cannot open folder", folder.string(), errno);
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("cannot flush folder", folder.string(), errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL)
+    fail("cannot flush folder", folder.string(), errno);
 }
 
 void write_all(Descriptor& fd, const std::string& path, std::string_view content) {
@@ -67,7 +67,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   }
   if (info.st_size > max_bytes) {
     throw FileTooLarge(fmt::format("cannot read {}: {} bytes, at most {} are allowed", path,
-                                                static_cast<int64_t>(info.st_size), max_bytes));
+                                   static_cast<int64_t>(info.st_size), max_bytes));
   }
   std::string content(static_cast<size_t>(info.st_size), '\0');
   size_t filled = 0;

@@ -1,5 +1,6 @@
-// From bytes to a tree with positions. yaml-cpp's node interface accepts duplicates and aliases and counts from zero in
-// octal, so only its event parser is used and every value stays text until a getter asks for it.
+// From bytes to a tree with positions. yaml-cpp's node interface accepts duplicates and aliases and
+// counts from zero in octal, so only its event parser is used and every value stays text until a
+// getter asks for it.
 #include "partitioner/base/strict_yaml.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = 4 << 20;
 constexpr size_t kMaxDepth = 32;
-constexpr size_t kMaxNodes = 200'000;  // bounds memory: a short text can hold a million empty lists
+constexpr size_t kMaxNodes = 100'000;  // bounds memory: a short text can hold a million empty lists
 constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr size_t kMaxErrors = 100;
 
@@ -179,6 +180,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void count(const YAML::Mark& mark) {
+    if (document_.is_full()) throw Refused{to_mark(mark), "too many errors, the rest is not read"};
     if (++nodes_ > kMaxNodes) {
       throw Refused{to_mark(mark), fmt::format("more than {} values in the file", kMaxNodes)};
     }
@@ -212,8 +214,8 @@ YamlDocument YamlDocument::read(const std::string& path) {
   try {
     text = read_file(path, kMaxBytes);
   } catch (const FileTooLarge&) {
-    throw ConfigError(fmt::format("{}:1:1: larger than the {} bytes allowed for such a file", path,
-                                  kMaxBytes));
+    throw ConfigError(
+        fmt::format("{}:1:1: larger than the {} bytes allowed for such a file", path, kMaxBytes));
   }
   return parse(text, path);
 }
@@ -237,6 +239,8 @@ YamlDocument YamlDocument::parse(std::string_view text, const std::string& file)
   }
   return document;
 }
+
+bool YamlDocument::is_full() const { return errors_.size() >= kMaxErrors; }
 
 void YamlDocument::error(YamlMark mark, const std::string& message) {
   if (errors_.size() < kMaxErrors) {

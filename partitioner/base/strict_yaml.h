@@ -57,6 +57,7 @@ class YamlDocument {
   const std::string& file() const { return file_; }
 
   void error(YamlMark mark, const std::string& message);
+  bool is_full() const;  // further errors are only counted
   bool has_errors() const { return !errors_.empty(); }
   // Throws ConfigError with all errors in order of position; the first 100, then how many more.
   void throw_if_errors() const;

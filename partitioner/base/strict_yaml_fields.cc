@@ -15,10 +15,14 @@ constexpr size_t kShownBytes = 60;
 
 std::string_view describe(YamlNode::Kind kind) {
   switch (kind) {
-    case YamlNode::Kind::kNull: return "nothing";
-    case YamlNode::Kind::kScalar: return "a single value";
-    case YamlNode::Kind::kList: return "a list";
-    case YamlNode::Kind::kMap: return "a map";
+    case YamlNode::Kind::kNull:
+      return "nothing";
+    case YamlNode::Kind::kScalar:
+      return "a single value";
+    case YamlNode::Kind::kList:
+      return "a list";
+    case YamlNode::Kind::kMap:
+      return "a map";
   }
   return "?";
 }
@@ -35,7 +39,8 @@ std::string shown(const YamlNode& node) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Length of the JSON number at the start of `text`, 0 when there is none; `whole` tells whether it is an integer.
+// Length of the JSON number at the start of `text`, 0 when there is none; `whole` tells whether it
+// is an integer.
 size_t json_number(std::string_view text, bool* whole) {
   size_t i = 0;
   const auto digits = [&] {
@@ -68,8 +73,8 @@ bool is_json_number(std::string_view text, bool* whole) {
 
 // Texts that some reader of YAML takes for something else than text.
 bool needs_quotes(std::string_view text) {
-  static const std::vector<std::string> words = {"true", "false", "null", "yes", "no", "on",
-                                                 "off",  "y",     "n",    "~"};
+  static const std::vector<std::string> words = {"true", "false", "null", "yes", "no",
+                                                 "on",   "off",   "y",    "n",   "~"};
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
@@ -158,8 +163,9 @@ bool parse_string(YamlDocument& document, const YamlNode& node, const std::strin
     return false;
   }
   if (!node.quoted && needs_quotes(node.text)) {
-    document.error(node.mark, fmt::format("{} must be a text, got {}; put it in quotes if it is one",
-                                          name, shown(node)));
+    document.error(
+        node.mark,
+        fmt::format("{} must be a text, got {}; put it in quotes if it is one", name, shown(node)));
     return false;
   }
   for (const char c : node.text) {
@@ -293,11 +299,10 @@ void Fields::finish() {
     for (char& c : shown_key) {
       if (static_cast<unsigned char>(c) < 0x20) c = '?';
     }
-    document_.error(key.mark, fmt::format("unknown key `{}`{} (known here: {})", name(shown_key),
-                                          nearest.empty()
-                                              ? ""
-                                              : fmt::format(", did you mean `{}`?", nearest),
-                                          fmt::join(known_, ", ")));
+    document_.error(key.mark,
+                    fmt::format("unknown key `{}`{} (known here: {})", name(shown_key),
+                                nearest.empty() ? "" : fmt::format(", did you mean `{}`?", nearest),
+                                fmt::join(known_, ", ")));
   }
 }
 
@@ -328,10 +333,13 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 }
 
 std::string yaml_quote(std::string_view text) {
-  const bool plain =
-      !needs_quotes(text) && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-        return std::isalnum(c) || c == '_' || c == '.' || c == '/' || c == '-' || c == '+';
-      }) && text.front() != '-' && text.front() != '.';
+  const bool plain = !needs_quotes(text) &&
+                     std::all_of(text.begin(), text.end(),
+                                 [](unsigned char c) {
+                                   return std::isalnum(c) || c == '_' || c == '.' || c == '/' ||
+                                          c == '-' || c == '+';
+                                 }) &&
+                     text.front() != '-' && text.front() != '.';
   if (plain) return std::string(text);
   std::string out = "\"";
   for (const char c : text) {

@@ -96,12 +96,12 @@ Cluster read_cluster(const std::string& path) {
     for (size_t i = 0; i < groups->items.size() && i < kMaxRanks; ++i) {
       const Group group =
           read_group(document, groups->items[i], fmt::format("devices[{}]", i), path);
-      cluster.devices.insert(cluster.devices.end(), static_cast<size_t>(group.count),
-                             group.device);
+      cluster.devices.insert(cluster.devices.end(), static_cast<size_t>(group.count), group.device);
     }
     if (cluster.devices.empty() || cluster.devices.size() > kMaxRanks) {
-      document.error(fields.mark("devices"), fmt::format("devices gives {} ranks, allowed are 1 to {}",
-                                                         cluster.devices.size(), kMaxRanks));
+      document.error(fields.mark("devices"),
+                     fmt::format("devices gives {} ranks, allowed are 1 to {}",
+                                 cluster.devices.size(), kMaxRanks));
     }
   }
   if (const YamlNode* node = fields.map("link")) {

@@ -137,7 +137,8 @@ std::string canonical_text(const TrainConfig& config) {
   const OptimizerConfig& o = config.optimizer;
   return fmt::format(
       "width {}\nheight {}\nprecision {}\ntrainable {} sd_locked {} only_mid_control {}\nbatch {}\n"
-      "micro_batch {}\nsteps {}\nseed {}\ncaption_dropout {}\noptimizer adamw lr {} beta1 {} beta2 {} "
+      "micro_batch {}\nsteps {}\nseed {}\ncaption_dropout {}\noptimizer adamw lr {} beta1 {} beta2 "
+      "{} "
       "eps {} weight_decay {} warmup_steps {} max_grad_norm {}\n",
       config.width, config.height, config.precision, config.trainable.what,
       config.trainable.sd_locked, config.trainable.only_mid_control, config.batch,

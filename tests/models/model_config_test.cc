@@ -56,7 +56,8 @@ TEST(ModelConfig, NoiseScheduleMatchesLdm) {
 
 TEST(ModelConfig, EveryKeyIsDocumented) {
   const std::string message = refusal(
-      "zzz: 1\nname: x\nunet: {zzz: 1}\ncontrolnet: {zzz: 1}\nvae: {zzz: 1}\ntext_encoder: {zzz: 1}\n"
+      "zzz: 1\nname: x\nunet: {zzz: 1}\ncontrolnet: {zzz: 1}\nvae: {zzz: 1}\ntext_encoder: {zzz: "
+      "1}\n"
       "noise: {zzz: 1}\n");
   const std::string readme = read_file(kModels + "README.md", 1 << 20);
   const auto keys = known_keys(message);

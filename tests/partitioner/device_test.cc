@@ -49,8 +49,10 @@ TEST(Device, EveryShippedDeviceAndClusterReads) {
 
 TEST(Device, EveryKeyIsDocumented) {
   TempFolder folder;
-  const auto keys = known_keys(
-      caught([&] { read_device(folder.write("d.yaml", "zzz: 1\nefficiency: {zzz: 1}\n")); }).message);
+  const auto keys =
+      known_keys(caught([&] {
+                   read_device(folder.write("d.yaml", "zzz: 1\nefficiency: {zzz: 1}\n"));
+                 }).message);
   EXPECT_GE(keys.size(), 14u);
   const std::string readme = read_file(kConfigs + "devices/README.md", 1 << 20);
   for (const auto& key : keys) EXPECT_THAT(readme, HasSubstr("`" + key + "`"));
@@ -66,10 +68,11 @@ TEST(Cluster, EveryKeyIsDocumented) {
 TEST(Cluster, GroupsOfDevicesBecomeRanksWithTheirOwnMemory) {
   TempFolder folder;
   folder.write("cpu.yaml", cpu_device());
-  const Cluster cluster = read_cluster(folder.write(
-      "c.yaml",
-      "name: c\ndevices:\n  - {device: cpu.yaml, count: 2}\n  - {device: cpu.yaml, memory_mib: 100}\n"
-      "link: {bandwidth_gb_per_s: 2, latency_us: 5}\n"));
+  const Cluster cluster =
+      read_cluster(folder.write("c.yaml",
+                                "name: c\ndevices:\n  - {device: cpu.yaml, count: 2}\n  - {device: "
+                                "cpu.yaml, memory_mib: 100}\n"
+                                "link: {bandwidth_gb_per_s: 2, latency_us: 5}\n"));
   ASSERT_EQ(cluster.devices.size(), 3u);
   EXPECT_EQ(cluster.devices[1].memory, Bytes::from_mib(4096));
   EXPECT_EQ(cluster.devices[2].memory, Bytes::from_mib(100));

@@ -48,8 +48,8 @@ TEST(TrainConfig, EveryKeyIsDocumented) {
 }
 
 TEST(TrainConfig, FaultsAreFoundAllAtOnce) {
-  const std::string message =
-      refusal("model: m\nwidth: 500\nprecision: fp8\nbatch: 2\nmicro_batch: 4\nsteps: 0\nseed: -1\n");
+  const std::string message = refusal(
+      "model: m\nwidth: 500\nprecision: fp8\nbatch: 2\nmicro_batch: 4\nsteps: 0\nseed: -1\n");
   EXPECT_THAT(message, HasSubstr("t.yaml:2:1: width must be a multiple of 64, got 500"));
   EXPECT_THAT(message, HasSubstr("t.yaml:3:12: precision must be one of fp32, fp16, bf16"));
   EXPECT_THAT(message, HasSubstr("t.yaml:5:1: micro_batch 4 is larger than batch 2"));
