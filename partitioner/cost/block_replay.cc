@@ -1,0 +1,308 @@
+#include "partitioner/cost/block_replay.h"
+
+#include <algorithm>
+
+#include "partitioner/cost/op_work.h"
+
+namespace stagecraft {
+namespace {
+
+// oneDNN keeps channels in groups of 8 (AVX2; 16 with AVX-512, where all channel counts of Stable
+// Diffusion but 4 divide alike), and reads fewer than 8 input channels as they are.
+constexpr int64_t kChannelGroup = 8;
+
+// Fused attention works through tiles of queries and keys, one buffer a thread (LibTorch 2.11,
+// CPU).
+constexpr int64_t kKeyTile = 512;
+int64_t query_tile(int64_t queries) { return queries >= 768 ? 256 : queries >= 192 ? 64 : 32; }
+
+// Bytes that live now and did at the peak, relative to the moment the block starts.
+class Ledger {
+ public:
+  void allocate(int64_t bytes) {
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
+  void release(int64_t bytes) { live_ -= bytes; }
+  void touch(int64_t bytes) { peak_ = std::max(peak_, live_ + bytes); }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t live_ = 0, peak_ = 0;
+};
+
+// A convolution's operands in the library's own layout.
+struct ConvScratch {
+  int64_t source = 0, weights = 0, destination = 0;
+};
+
+ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& options) {
+  const LocalTensor& x = block.tensors[op.inputs[0]];
+  const LocalTensor& y = block.tensors[op.output];
+  const Param& weight = block.params[op.params[0]];
+  const int64_t in = weight.shape[1], out = weight.shape[0],
+                kernel = weight.shape[2] * weight.shape[3];
+  const bool pointwise = kernel == 1 && op.ints[0] == 1;
+  if (pointwise && !options.cuda) return {};  // a plain matrix product
+  const auto padded = [](int64_t channels) {
+    return (channels + kChannelGroup - 1) / kChannelGroup * kChannelGroup;
+  };
+  const int64_t source = x.elements() / in * padded(in) * size_of(x.dtype) * options.batch;
+  return {.source = in < kChannelGroup ? 0 : source,
+          .weights = padded(in) * padded(out) * kernel * options.parameter_size,
+          .destination = y.elements() / out * padded(out) * size_of(y.dtype) * options.batch};
+}
+
+int64_t attention_scratch(const Block& block, const Op& op, const ReplayOptions& options,
+                          bool backward) {
+  const LocalTensor& q = block.tensors[op.inputs[0]];
+  const int64_t queries = q.shape[0], keys = block.tensors[op.inputs[1]].shape[0];
+  if (options.cuda)  // the backward kernel sums the gradient of q in fp32 (Dao 2023); forward works
+                     // in shared memory
+    return backward ? q.elements() * options.batch * 4 : 0;
+  const int64_t tile = query_tile(queries), head_width = q.shape[1] / op.ints[0];
+  const int64_t scores = tile * std::min(keys, kKeyTile);
+  return (backward ? 2 * scores : scores + 2 * tile + tile * head_width) * 4;
+}
+
+// Whether an operation of this kind keeps tensors for its backward pass at all.
+bool keeps_tensors(OpKind kind) {
+  switch (kind) {
+    case OpKind::kConv2d:
+    case OpKind::kLinear:
+    case OpKind::kGroupNorm:
+    case OpKind::kLayerNorm:
+    case OpKind::kSilu:
+    case OpKind::kQuickGelu:
+    case OpKind::kGeglu:
+    case OpKind::kAttention:
+    case OpKind::kEmbedding:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class ForwardReplay {
+ public:
+  ForwardReplay(const Block& block, const std::vector<bool>& needs_grad,
+                const std::vector<bool>& saved, const ReplayOptions& options)
+      : block_(block),
+        needs_grad_(needs_grad),
+        saved_(saved),
+        options_(options),
+        uses_(block.tensors.size(), 0) {}
+
+  int64_t workspace() {
+    for (const Op& op : block_.ops)
+      for (int input : op.inputs) ++uses_[input];
+    for (const Op& op : block_.ops) run(op);
+    return std::max<int64_t>(0, ledger_.peak() - stays_);
+  }
+
+ private:
+  int64_t size(int tensor) const { return tensor_bytes(block_, tensor, options_.batch); }
+
+  void run(const Op& op) {
+    const int64_t out = size(op.output);
+    int64_t temporary = 0;
+    if (op.kind == OpKind::kConv2d) {
+      const ConvScratch s = conv_scratch(block_, op, options_);
+      ledger_.touch(std::max(s.source + s.weights + s.destination, s.destination + out));
+    } else if (op.kind == OpKind::kAttention) {
+      ledger_.touch(out + attention_scratch(block_, op, options_, /*backward=*/false));
+    } else if (op.kind == OpKind::kGeglu) {
+      temporary = out;  // GELU of the gate: the product keeps it when there is a backward pass
+    } else if (op.kind == OpKind::kQuickGelu) {
+      temporary = 2 * out;
+    }
+    ledger_.allocate(temporary);
+    ledger_.allocate(out);
+    if (op.kind == OpKind::kGeglu && needs_grad_[op.output]) {
+      stays_ += temporary;
+    } else {
+      ledger_.release(temporary);
+    }
+    if (op.output == block_.ops.back().output || saved_[op.output]) stays_ += out;
+    for (int input : op.inputs) {
+      const bool local = input >= static_cast<int>(block_.inputs.size());
+      if (--uses_[input] == 0 && local && !saved_[input]) ledger_.release(size(input));
+    }
+  }
+
+  const Block& block_;
+  const std::vector<bool>& needs_grad_;
+  const std::vector<bool>& saved_;
+  const ReplayOptions& options_;
+  std::vector<int> uses_;
+  Ledger ledger_;
+  int64_t stays_ = 0;
+};
+
+// Gradients by local tensor. Several may share one storage: an addition hands its output's gradient
+// to both inputs.
+class BackwardReplay {
+ public:
+  BackwardReplay(const Block& block, const std::vector<bool>& needs_grad,
+                 const std::vector<bool>& saved, const ReplayOptions& options)
+      : block_(block),
+        needs_grad_(needs_grad),
+        saved_(saved),
+        options_(options),
+        gradient_(block.tensors.size(), -1),
+        first_keeper_(block.tensors.size(), -1) {}
+
+  int64_t workspace() {
+    if (block_.ops.empty() || !needs_grad_[block_.ops.back().output]) return 0;
+    for (int i = static_cast<int>(block_.ops.size()) - 1; i >= 0; --i) {
+      const Op& op = block_.ops[i];
+      if (!needs_grad_[op.output] || !keeps_tensors(op.kind)) continue;
+      for (int input : op.inputs) first_keeper_[input] = i;
+      if (op.kind == OpKind::kAttention)
+        first_keeper_[op.output] = std::max(first_keeper_[op.output], i);
+    }
+    storages_.push_back(
+        {.bytes = 0, .holders = 2});  // the output's gradient: the caller's, not counted here
+    gradient_[block_.ops.back().output] = 0;
+    for (int i = static_cast<int>(block_.ops.size()) - 1; i >= 0; --i)
+      if (gradient_[block_.ops[i].output] >= 0) run(i);
+    int64_t stays = 0;
+    for (size_t i = 0; i < block_.inputs.size(); ++i)
+      if (needs_grad_[i]) stays += size(static_cast<int>(i));
+    return std::max<int64_t>(0, ledger_.peak() - stays);
+  }
+
+ private:
+  struct Storage {
+    int64_t bytes = 0;
+    int holders = 0;
+  };
+
+  int64_t size(int tensor) const { return tensor_bytes(block_, tensor, options_.batch); }
+
+  int fresh(int64_t bytes) {
+    ledger_.allocate(bytes);
+    storages_.push_back({.bytes = bytes, .holders = 1});
+    return static_cast<int>(storages_.size()) - 1;
+  }
+  void drop(int storage) {
+    if (--storages_[storage].holders == 0) ledger_.release(storages_[storage].bytes);
+  }
+  // Autograd adds a second contribution in place when it holds the only reference to the first.
+  void deposit(int tensor, int storage) {
+    int& held = gradient_[tensor];
+    if (held < 0) {
+      held = storage;
+    } else if (storages_[held].holders == 1) {
+      drop(storage);
+    } else {
+      const int sum = fresh(size(tensor));
+      drop(held);
+      drop(storage);
+      held = sum;
+    }
+  }
+  void hand_on(int tensor, int storage) {
+    ++storages_[storage].holders;
+    deposit(tensor, storage);
+  }
+
+  void run(int index) {
+    const Op& op = block_.ops[index];
+    const int incoming = gradient_[op.output];
+    switch (op.kind) {
+      case OpKind::kAdd:
+      case OpKind::kAddParameter:
+        for (int input : op.inputs)
+          if (needs_grad_[input]) hand_on(input, incoming);
+        break;
+      case OpKind::kAddPerChannel:
+        if (needs_grad_[op.inputs[0]]) hand_on(op.inputs[0], incoming);
+        if (needs_grad_[op.inputs[1]]) deposit(op.inputs[1], fresh(size(op.inputs[1])));
+        break;
+      case OpKind::kConcatChannels:  // of one sample both parts are contiguous views
+        for (int input : op.inputs) {
+          if (!needs_grad_[input]) continue;
+          options_.batch == 1 ? hand_on(input, incoming) : deposit(input, fresh(size(input)));
+        }
+        break;
+      default:
+        compute(op);
+    }
+    weight_gradients(op);
+    gradient_[op.output] = -1;
+    drop(incoming);
+    free_saved(index);
+  }
+
+  void compute(const Op& op) {
+    if (op.kind == OpKind::kAttention) {  // all three at once, whichever are needed
+      std::vector<int> made;
+      for (int input : op.inputs) made.push_back(fresh(size(input)));
+      ledger_.touch(attention_scratch(block_, op, options_, /*backward=*/true));
+      for (size_t i = 0; i < made.size(); ++i)
+        needs_grad_[op.inputs[i]] ? deposit(op.inputs[i], made[i]) : drop(made[i]);
+      return;
+    }
+    const int input = op.inputs[0];
+    if (!needs_grad_[input]) return;
+    const int64_t in = size(input), out = size(op.output);
+    if (op.kind == OpKind::kConv2d) {
+      const ConvScratch s = conv_scratch(block_, op, options_);
+      ledger_.touch(std::max(s.source + s.weights + s.destination, s.source + in));
+    } else if (op.kind == OpKind::kGeglu) {
+      ledger_.touch(2 * out + in);  // the halves' gradients, then both put together
+    } else if (op.kind == OpKind::kQuickGelu) {
+      ledger_.touch(3 * in);
+    }
+    deposit(input, fresh(in));
+  }
+
+  // They live until the block's backward pass ends.
+  void weight_gradients(const Op& op) {
+    if (!block_.trainable || op.params.empty()) return;
+    const int64_t bytes = parameter_elements(block_, op) * options_.parameter_size;
+    if (op.kind == OpKind::kConv2d) {
+      const ConvScratch s = conv_scratch(block_, op, options_);
+      ledger_.touch(std::max(s.source + s.weights + s.destination, s.weights + bytes));
+    }
+    ledger_.allocate(bytes);
+  }
+
+  // What an operation kept is released when its backward is done and no earlier operation kept it
+  // as well.
+  void free_saved(int index) {
+    const Op& op = block_.ops[index];
+    const auto free_if_last = [&](int tensor) {
+      const bool internal =
+          tensor >= static_cast<int>(block_.inputs.size()) && tensor != block_.ops.back().output;
+      if (internal && saved_[tensor] && first_keeper_[tensor] == index) {
+        ledger_.release(size(tensor));
+        first_keeper_[tensor] = -1;
+      }
+    };
+    for (int input : op.inputs) free_if_last(input);
+    free_if_last(op.output);
+    if (op.kind == OpKind::kGeglu) ledger_.release(size(op.output));  // GELU of the gate
+  }
+
+  const Block& block_;
+  const std::vector<bool>& needs_grad_;
+  const std::vector<bool>& saved_;
+  const ReplayOptions& options_;
+  std::vector<int> gradient_;  // storage by local tensor, -1: none
+  std::vector<int>
+      first_keeper_;  // the earliest operation that keeps the tensor, last in the backward pass
+  std::vector<Storage> storages_;
+  Ledger ledger_;
+};
+
+}  // namespace
+
+BlockWorkspace replay_block(const Block& block, const std::vector<bool>& needs_grad,
+                            const std::vector<bool>& saved, const ReplayOptions& options) {
+  return {.forward = ForwardReplay(block, needs_grad, saved, options).workspace(),
+          .backward = BackwardReplay(block, needs_grad, saved, options).workspace()};
+}
+
+}  // namespace stagecraft
