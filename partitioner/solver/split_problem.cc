@@ -1,0 +1,145 @@
+#include "partitioner/solver/split_problem.h"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "partitioner/base/error.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr int64_t kMaxDownSets = 3000;  // 4.5 million possible stages
+constexpr int kMarginSteps = 40;
+constexpr int64_t kMiB = 1024 * 1024;
+
+}  // namespace
+
+int64_t Split::excess(const SplitTarget& target) const {
+  int64_t worst = std::numeric_limits<int64_t>::min();
+  for (size_t r = 0; r < memory.size(); ++r)
+    worst = std::max(worst, memory[r].total().count - target.devices[r].memory.count);
+  return worst;
+}
+
+SplitProblem::SplitProblem(const BlockGraph& graph, const CostTable& costs)
+    : graph_(graph),
+      costs_(costs),
+      order_(order_units(graph, glue(graph))),
+      stage_costs_(graph, order_, costs),
+      sets_(down_sets(order_, kMaxDownSets)) {
+  searched_units_ = static_cast<int>(std::ranges::count(order_.units.follows, false));
+  const int nodes = static_cast<int>(sets_.size());
+  edges_.resize(nodes);
+  edge_costs_.resize(nodes);
+  tbb::parallel_for(0, nodes, [&](int a) {
+    for (int b = a + 1; b < nodes; ++b) {
+      if (!sets_[a].is_subset_of(sets_[b])) continue;
+      const StageCost cost = stage_costs_.of(sets_[b].minus(sets_[a]));
+      edges_[a].push_back({.to = b, .time = cost.time});
+      edge_costs_[a].push_back(cost);
+    }
+  });
+}
+
+ChainSearch SplitProblem::chains(const SplitTarget& target) const {
+  std::vector<std::vector<std::vector<int64_t>>> weights(target.stages());
+  std::vector<int64_t> limits;
+  tbb::parallel_for(0, target.stages(), [&](int s) {
+    const StageContext context = stage_context(target.schedule, s, target.stages(),
+                                               target.micro_batch_sizes, costs_.micro_batch);
+    weights[s].resize(edges_.size());
+    for (size_t a = 0; a < edges_.size(); ++a)
+      for (const StageCost& cost : edge_costs_[a])
+        weights[s][a].push_back(memory_bound(cost, context, target.devices[s]));
+  });
+  for (const Device& device : target.devices) limits.push_back(device.memory.count);
+  return ChainSearch(edges_, std::move(weights), std::move(limits));
+}
+
+Split SplitProblem::make_split(const SplitTarget& target, const ChainSearch::Chain& chain) const {
+  const int stages = target.stages();
+  Split split;
+  split.bottleneck = chain.bottleneck;
+  split.placement.stage_of_block.assign(graph_.blocks.size(), -1);
+  split.placement.recompute.assign(graph_.blocks.size(), false);
+  split.placement.rank_of_stage.resize(stages);
+  std::iota(split.placement.rank_of_stage.begin(), split.placement.rank_of_stage.end(), 0);
+  for (int s = stages - 1; s >= 0; --s)
+    for (int unit : sets_[chain.nodes[s + 1]].members())
+      for (int b : order_.units.blocks[unit]) split.placement.stage_of_block[b] = s;
+  check(placement_faults(graph_, split.placement).empty(),
+        "solver: a chain of down-sets is no valid placement");
+  const int micro_batches = static_cast<int>(target.micro_batch_sizes.size());
+  split.schedule =
+      insert_messages(graph_, split.placement,
+                      generate_order(target.schedule, graph_, split.placement, micro_batches),
+                      target.micro_batch_sizes);
+  split.memory = predict_memory(graph_, split.placement, costs_, target.devices, split.schedule,
+                                target.micro_batch_sizes);
+  return split;
+}
+
+std::optional<Split> SplitProblem::fastest(const SplitTarget& target) const {
+  const ChainSearch search = chains(target);
+  std::optional<Split> found;
+  int64_t margin = 0;  // largest gap seen between bound and prediction
+  int validations = 0;
+  std::optional<int64_t> bottleneck = search.next_bottleneck(-1);
+  while (bottleneck && !found && validations < kMaxValidations) {
+    search.visit_at(*bottleneck, [&](const ChainSearch::Chain& chain) {
+      Split split = make_split(target, chain);
+      ++validations;
+      if (split.excess(target) <= 0) {
+        split.proven_bound = split.bottleneck;
+        found = std::move(split);
+        return false;
+      }
+      margin = std::max(margin, split.excess(target));
+      return validations < kMaxValidations;
+    });
+    if (!found && validations < kMaxValidations) bottleneck = search.next_bottleneck(*bottleneck);
+  }
+  if (found || !bottleneck) return found;
+  // Too many splits end just above a cap: keep away from it, and say what is proven.
+  for (int step = 0; step < kMarginSteps && !found; ++step, margin += std::max(kMiB, margin / 4))
+    found = with_margin(target, margin);
+  if (found) found->proven_bound = std::min(*bottleneck, found->bottleneck);
+  return found;
+}
+
+std::optional<Split> SplitProblem::with_margin(const SplitTarget& target, int64_t margin) const {
+  SplitTarget smaller = target;
+  for (Device& device : smaller.devices) device.memory -= Bytes{margin};
+  const ChainSearch search = chains(smaller);
+  const std::optional<int64_t> bottleneck = search.next_bottleneck(-1);
+  std::optional<Split> found;
+  if (!bottleneck) return found;
+  search.visit_at(*bottleneck, [&](const ChainSearch::Chain& chain) {
+    Split split = make_split(target, chain);
+    if (split.excess(target) <= 0) found = std::move(split);
+    return false;
+  });
+  return found;
+}
+
+SplitProblem::Leanest SplitProblem::leanest(const SplitTarget& target) const {
+  std::optional<Split> best;
+  bool proven = false;
+  int validations = 0;
+  chains(target).visit_by_excess([&](const ChainSearch::Chain& chain) {
+    if (best && chain.weight >= best->excess(target)) {
+      proven = true;
+      return false;
+    }
+    Split split = make_split(target, chain);
+    if (!best || split.excess(target) < best->excess(target)) best = std::move(split);
+    return ++validations < kMaxValidations;
+  });
+  check(best.has_value(), "solver: no chain of down-sets at all");
+  return {.split = std::move(*best), .proven = proven};
+}
+
+}  // namespace stagecraft
