@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -125,9 +126,14 @@ Schedule insert_messages(const BlockGraph& graph, const Placement& placement,
 
   std::vector<Event> events;
   for (size_t r = 0; r < order.size(); ++r) {
+    // Messages wait for their consumer, the step at the end waits for them.
+    size_t work = order[r].size();
+    while (work > 0 && !is_compute(order[r][work - 1].kind)) --work;
     for (size_t i = 0; i < order[r].size(); ++i) {
-      events.push_back(
-          {.time = times.start[r][i], .compute = true, .tie = static_cast<int>(r), .index = i});
+      events.push_back({.time = i < work ? times.start[r][i] : std::numeric_limits<int64_t>::max(),
+                        .compute = true,
+                        .tie = static_cast<int>(r),
+                        .index = i});
     }
   }
   Schedule schedule{.messages = message_table(graph, placement, micro_batch_sizes),
