@@ -14,6 +14,7 @@ namespace stagecraft {
 namespace {
 
 constexpr int64_t kMaxPixels = 16384;
+constexpr int64_t kMaxMicroBatches = 1024;  // bounds the length of schedules
 
 void read_optimizer(YamlDocument& document, const YamlNode& node, OptimizerConfig& optimizer) {
   Fields fields(document, node, "optimizer");
@@ -39,6 +40,11 @@ void read_trainable(YamlDocument& document, const YamlNode& node, TrainableConfi
 std::string combination_fault(const TrainConfig& config) {
   if (config.micro_batch > config.batch) {
     return fmt::format("micro_batch {} is larger than batch {}", config.micro_batch, config.batch);
+  }
+  const int64_t count = (config.batch + config.micro_batch - 1) / config.micro_batch;
+  if (count > kMaxMicroBatches) {
+    return fmt::format("micro_batch {} cuts batch {} into {} micro-batches, allowed are {}",
+                       config.micro_batch, config.batch, count, kMaxMicroBatches);
   }
   if (config.trainable.what == "unet" &&
       (!config.trainable.sd_locked || config.trainable.only_mid_control)) {

@@ -1,0 +1,18 @@
+// Quantities as people read them: "1,378.2", "3.42 GiB", "812.3 ms".
+//
+// Pure functions, any thread.
+#pragma once
+
+#include <string>
+
+#include "partitioner/base/units.h"
+
+namespace stagecraft {
+
+// With a comma between thousands and `decimals` digits behind the point.
+std::string grouped(double value, int decimals = 0);
+std::string grouped(int64_t value);
+std::string mib_text(Bytes bytes);    // "1,378.2 MiB"
+std::string millis_text(Nanos time);  // "812.3 ms", "12.41 s" from ten seconds on
+
+}  // namespace stagecraft

@@ -1,0 +1,177 @@
+// The plan as YAML: exact numbers for machines, comments for people.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "partitioner/base/error.h"
+#include "partitioner/base/files.h"
+#include "partitioner/base/format.h"
+#include "partitioner/base/strict_yaml.h"
+#include "partitioner/plan/plan.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr const char* kHeader =
+    R"(# Stagecraft plan: how a model is split into stages. Every key: docs/plan-file.md.
+#
+# Made to be edited by hand: move a block by moving its line to another stage. A block may only read blocks of its own or
+# an earlier stage. Then delete `messages` and `predicted` (both are derived again) and check the file, which names
+# every fault with line and column:
+#
+#     partition verify plan.yaml
+)";
+
+void write_train(std::string& out, const TrainConfig& train) {
+  out += fmt::format(
+      "train:\n  model: {}\n  width: {}\n  height: {}\n  precision: {}\n  batch: {}\n  "
+      "micro_batch: {}\n"
+      "  trainable: {{what: {}, sd_locked: {}, only_mid_control: {}}}\n",
+      yaml_quote(train.model), train.width, train.height, train.precision, train.batch,
+      train.micro_batch, train.trainable.what, train.trainable.sd_locked,
+      train.trainable.only_mid_control);
+}
+
+std::string stage_comment(const Plan& plan, const PlanStage& stage, const BlockGraph& graph) {
+  int64_t parameters = 0, trainable = 0;
+  for (const std::string& name : stage.blocks) {
+    const int block = graph.find_block(name);
+    if (block < 0) continue;
+    const int64_t count = graph.blocks[static_cast<size_t>(block)].parameters();
+    parameters += count;
+    if (graph.blocks[static_cast<size_t>(block)].trainable) trainable += count;
+  }
+  std::string text = fmt::format("{} blocks, {} parameters, {} trainable", stage.blocks.size(),
+                                 grouped(parameters), grouped(trainable));
+  const size_t rank = static_cast<size_t>(stage.rank);
+  if (rank < plan.ranks.size()) {
+    text += fmt::format("; rank busy {}, {} of {}", millis_text(plan.ranks[rank].busy),
+                        mib_text(plan.ranks[rank].memory.total()),
+                        mib_text(plan.ranks[rank].device_memory));
+  }
+  return text;
+}
+
+void write_names(std::string& out, const char* key, const std::vector<std::string>& names) {
+  if (names.empty()) {
+    out += fmt::format("{}: []\n", key);
+    return;
+  }
+  out += fmt::format("{}:\n", key);
+  for (const std::string& name : names) out += fmt::format("  - {}\n", yaml_quote(name));
+}
+
+void write_order(std::string& out, const Plan& plan) {
+  if (plan.order.empty()) return;
+  out += "order:  # per rank\n";
+  for (const auto& rank : plan.order) out += fmt::format("  - \"{}\"\n", fmt::join(rank, " "));
+}
+
+void write_predicted(std::string& out, const Plan& plan) {
+  if (plan.ranks.empty()) return;
+  out +=
+      fmt::format("\npredicted:\n  cost_table: {}\n  step_ns: {}  # {}\n  bubble: {}\n  ranks:\n",
+                  yaml_quote(plan.cost_table), plan.predicted_step.count,
+                  millis_text(plan.predicted_step), plan.predicted_bubble);
+  for (size_t r = 0; r < plan.ranks.size(); ++r) {
+    const PlannedRank& rank = plan.ranks[r];
+    out += fmt::format("    - device: {}\n      device_memory: {}  # {}\n      busy_ns: {}  # {}\n",
+                       yaml_quote(rank.device), rank.device_memory.count,
+                       mib_text(rank.device_memory), rank.busy.count, millis_text(rank.busy));
+    out += fmt::format("      memory:  # rank {}: {}\n", r, mib_text(rank.memory.total()));
+    for (int line = 0; line < kMemoryLines; ++line) {
+      const auto id = static_cast<MemoryLine>(line);
+      out += fmt::format("        {}: {}  # {}\n", key_of(id), rank.memory[id].count,
+                         mib_text(rank.memory[id]));
+    }
+  }
+}
+
+std::string item_comment(const Message& message, const BlockGraph& graph) {
+  constexpr size_t kShown = 3;
+  std::string text = mib_text(message.bytes) + ":";
+  for (size_t i = 0; i < message.items.size() && i < kShown; ++i) {
+    const auto value = static_cast<size_t>(message.items[i].value);
+    if (value < graph.values.size()) text += " " + graph.values[value].name;
+  }
+  if (message.items.size() > kShown) {
+    text += fmt::format(" and {} more", message.items.size() - kShown);
+  }
+  return text;
+}
+
+void write_messages(std::string& out, const Plan& plan, const BlockGraph& graph) {
+  if (plan.messages.empty()) return;
+  out += fmt::format(
+      "\n# What travels for one micro-batch; values are numbered as by `partition graph`. In an "
+      "explicit order\n"
+      "# message n of micro-batch j is S and R number j x {} + n, n counted from 0 "
+      "here.\nmessages:\n",
+      plan.messages.size());
+  for (const Message& message : plan.messages) {
+    std::string values;
+    for (const MessageItem& item : message.items) {
+      values += fmt::format("{}{}", values.empty() ? "" : ", ", item.value);
+    }
+    out += fmt::format("  - {{direction: {}, from: {}, to: {}, bytes: {}, values: [{}]}}  # {}\n",
+                       message.direction == Direction::kForward ? "forward" : "backward",
+                       message.src_stage, message.dst_stage, message.bytes.count, values,
+                       item_comment(message, graph));
+  }
+}
+
+// How the plan at `path` names the model: relative when both lie under one folder, so that the two
+// can move together.
+std::string model_beside(const std::string& model, const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path file = fs::absolute(model).lexically_normal();
+  const fs::path folder = fs::absolute(path).lexically_normal().parent_path();
+  const auto top = [](const fs::path& p) {
+    return std::next(p.begin()) == p.end() ? fs::path() : *std::next(p.begin());
+  };
+  if (top(file) != top(folder)) return file.string();
+  return file.lexically_relative(folder).string();
+}
+
+}  // namespace
+
+std::string to_yaml(const Plan& plan, const BlockGraph& graph) {
+  std::string out = kHeader;
+  out += fmt::format("\nversion: {}\n", plan.version);
+  write_train(out, plan.train);
+  out += fmt::format("graph_hash: {}\ncluster: {}\nreplicas: {}\nschedule: {}\n", plan.graph_hash,
+                     yaml_quote(plan.cluster), plan.replicas, yaml_quote(plan.schedule));
+  write_order(out, plan);
+  out += "\nstages:\n";
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    out += fmt::format("  # stage {}: {}\n  - rank: {}\n", s, stage_comment(plan, stage, graph),
+                       stage.rank);
+    if (stage.blocks.empty()) {
+      out += "    blocks: []\n";
+      continue;
+    }
+    out += "    blocks:\n";
+    for (const std::string& name : stage.blocks) {
+      out += fmt::format("      - {}\n", yaml_quote(name));
+    }
+  }
+  out += "\n# Frozen blocks that run on every rank that needs their output.\n";
+  write_names(out, "replicated", plan.replicated);
+  out +=
+      "# Blocks whose forward runs again in the backward pass instead of keeping its "
+      "activations.\n";
+  write_names(out, "recompute", plan.recompute);
+  write_predicted(out, plan);
+  write_messages(out, plan, graph);
+  return out;
+}
+
+void write_plan(const Plan& plan, const BlockGraph& graph, const std::string& path) {
+  Plan beside = plan;
+  beside.train.model = model_beside(plan.train.model, path);
+  write_file_atomically(path, to_yaml(beside, graph));
+}
+
+}  // namespace stagecraft
