@@ -78,16 +78,6 @@ void InputFile::read(int64_t offset, std::span<std::byte> out) const {
   }
 }
 
-std::string read_small_file(const std::string& path, int64_t limit) {
-  const InputFile file(path);
-  if (file.size() > limit) {
-    fail_damaged(path, fmt::format("has {} bytes, at most {} are read", file.size(), limit));
-  }
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 OutputFile::OutputFile(const std::string& path) : path_(path), partial_(path + ".partial") {
   unlink(partial_.c_str());  // of a run that was killed
   fd_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);

@@ -33,10 +33,6 @@ class InputFile {
   int64_t size_ = 0;
 };
 
-// The whole of a small file; throws InputError(kNoCheckpoint) when it holds more than `limit`
-// bytes.
-std::string read_small_file(const std::string& path, int64_t limit);
-
 // Writes `path` + ".partial" and puts it in place on `commit`; without it nothing is left behind.
 // Every failure is an InputError(kIo) naming the file.
 class OutputFile {

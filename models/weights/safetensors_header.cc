@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 
 namespace stagecraft {
@@ -61,15 +62,6 @@ bool acceptable_name(std::string_view name) {
     at = end + 1;
   }
   return true;
-}
-
-std::string printable(std::string_view name) {
-  std::string out;
-  for (const char c : name.substr(0, 80)) {
-    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    out += control ? '?' : c;
-  }
-  return out;
 }
 
 int64_t bytes_of(const std::vector<int64_t>& shape, int bits) {
