@@ -1,10 +1,12 @@
 # LibTorch from the wheel in .venv (or STAGECRAFT_VENV), CPU libraries only: a CPU rank starts twice as fast and holds a
 # third of the memory. What needs CUDA or NCCL is a module of its own.
+# Remembered in the cache, so that a reconfiguration by ninja needs no environment.
 if(DEFINED ENV{STAGECRAFT_VENV})
-  set(venv $ENV{STAGECRAFT_VENV})
+  set(STAGECRAFT_VENV $ENV{STAGECRAFT_VENV} CACHE PATH "Python environment whose torch is linked" FORCE)
 else()
-  set(venv ${CMAKE_SOURCE_DIR}/.venv)
+  set(STAGECRAFT_VENV ${CMAKE_SOURCE_DIR}/.venv CACHE PATH "Python environment whose torch is linked")
 endif()
+set(venv ${STAGECRAFT_VENV})
 execute_process(COMMAND ${venv}/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"
   OUTPUT_VARIABLE STAGECRAFT_SITE_PACKAGES OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed)
 if(failed OR NOT EXISTS ${STAGECRAFT_SITE_PACKAGES}/torch/lib/libtorch_cpu.so)
