@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -19,10 +20,13 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "models/config/model_config.h"
 #include "models/torch/runner.h"
 #include "models/weights/safetensors.h"
 #include "partitioner/base/sha256.h"
+#include "partitioner/graph/graph.h"
 
 namespace stagecraft::testing {
 
@@ -95,6 +99,29 @@ inline std::filesystem::path reference_folder() {
 inline TensorMap reference(const std::string& name) {
   static const std::filesystem::path folder = reference_folder();
   return read_tensors((folder / (name + ".safetensors")).string());
+}
+
+inline constexpr int64_t kWidth = 128, kHeight = 192;
+inline constexpr double kOutputTolerance = 1e-5;
+
+// Largest difference, relative to the largest value of the reference.
+inline double distance(const at::Tensor& ours, const at::Tensor& theirs) {
+  EXPECT_EQ(ours.sizes(), theirs.sizes());
+  if (ours.sizes() != theirs.sizes()) return 1.0;
+  return ((ours - theirs).abs().max() / theirs.abs().max()).item<double>();
+}
+
+inline ModelConfig tiny_model() { return read_model_config(tiny_model_file()); }
+
+// The reference weights of each block.
+inline std::vector<std::vector<at::Tensor>> parameters(const BlockGraph& graph) {
+  const TensorMap weights = reference("weights");
+  std::vector<std::vector<at::Tensor>> result;
+  for (const Block& block : graph.blocks) {
+    result.emplace_back();
+    for (const Param& param : block.params) result.back().push_back(weights.at(param.name));
+  }
+  return result;
 }
 
 }  // namespace stagecraft::testing
