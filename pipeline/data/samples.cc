@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <string_view>
@@ -34,17 +35,33 @@ RandomKey key_of(uint64_t seed, const Draw& draw, std::string_view purpose) {
           .purpose = purpose};
 }
 
+// A key is derived once an epoch: deriving one for each of a million samples would take seconds.
+std::array<uint32_t, 2> order_key(uint64_t seed, int64_t epoch) {
+  std::array<uint32_t, 2> words = {};
+  for (int64_t i = 0; i < 2; ++i) {
+    const RandomKey key = key_of(seed, {.epoch = epoch, .sample = i}, "order");
+    words[static_cast<size_t>(i)] = static_cast<uint32_t>(uniform_int(key, uint64_t{1} << 32));
+  }
+  return words;
+}
+
+// Uniform in [0, n) from 64 random bits (Lemire 2019); the bias, n / 2^64, cannot be seen.
+size_t below(uint64_t n, uint64_t counter, std::array<uint32_t, 2> key) {
+  const std::array<uint32_t, 4> words =
+      philox({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0}, key);
+  const uint64_t random = uint64_t{words[1]} << 32 | words[0];
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<size_t>(static_cast<Wide>(random) * n >> 64);
+}
+
 }  // namespace
 
 std::vector<int64_t> order_of_epoch(uint64_t seed, int64_t size, int64_t epoch) {
   check(size > 0 && epoch >= 0, "order_of_epoch: no samples, or a negative epoch");
   std::vector<int64_t> order(static_cast<size_t>(size));
   std::iota(order.begin(), order.end(), int64_t{0});
-  for (size_t i = order.size() - 1; i > 0; --i) {
-    const RandomKey key =
-        key_of(seed, {.epoch = epoch, .sample = static_cast<int64_t>(i)}, "order");
-    std::swap(order[i], order[uniform_int(key, i + 1)]);
-  }
+  const std::array<uint32_t, 2> key = order_key(seed, epoch);
+  for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[below(i + 1, i, key)]);
   return order;
 }
 

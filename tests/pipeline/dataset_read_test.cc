@@ -92,7 +92,7 @@ TEST(ReadDataset, RefusesAKeyThatIsThereTwice) {
 }
 
 TEST(ReadDataset, RefusesCaptionsThatAreNotUtf8) {
-  EXPECT_THAT(faults_of(line_with_caption("caf\xE9 latin")), HasSubstr(":1: not UTF-8 at byte 50"));
+  EXPECT_THAT(faults_of(line_with_caption("caf\xE9 latin")), HasSubstr(":1: not UTF-8 at byte 54"));
   EXPECT_THAT(faults_of(line_with_caption("\\ud800")), HasSubstr(":1: not a JSON object"));
 }
 
