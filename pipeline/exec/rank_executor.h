@@ -1,0 +1,71 @@
+// Runs one rank's action list: the part of a training step between the samples and the optimizer.
+//
+// Owned and used by one thread. What it sends and receives is what the plan's message table says, in list order. Values
+// and gradients are freed as soon as nobody on this rank needs them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/config/model_config.h"
+#include "partitioner/graph/graph.h"
+#include "partitioner/graph/placement.h"
+#include "partitioner/schedule/schedule.h"
+#include "pipeline/comm/communicator.h"
+#include "pipeline/data/samples.h"
+#include "pipeline/exec/rank_parameters.h"
+
+namespace stagecraft {
+
+// What all ranks agree on before step 0. Referenced, not copied: it outlives the executor.
+struct ExecutionPlan {
+  const BlockGraph& graph;
+  const Placement& placement;
+  const Schedule& schedule;
+  const std::vector<int64_t>& micro_batch_sizes;
+  const ModelConfig& model;
+  uint64_t seed = 0;
+};
+
+// What the rank held at the moment of its largest allocation in a step; parts of the tracking allocator's figure.
+struct PeakMemory {
+  Bytes total;       // everything allocated
+  Bytes boundary;    // of it: received and not yet used, or handed to a send that is not over
+  Bytes workspace;   // of it: taken inside the block that ran
+};
+
+struct StepOutput {
+  std::vector<float> sample_losses;  // in batch order; on the rank of the last stage only
+  PeakMemory peak;                   // meaningful when the process holds one rank
+  Nanos busy;                        // time inside blocks
+};
+
+enum class RunMode {
+  kTrain,     // gradients into the parameters
+  kEvaluate,  // forwards and their messages only
+};
+
+class RankExecutor {
+ public:
+  RankExecutor(const ExecutionPlan& plan, int rank, RankParameters& parameters, Communicator& comm,
+               SampleSource& samples);
+  ~RankExecutor();
+
+  // Runs the rank's actions of one step up to its kStep. After kTrain the gradients are in the parameters (the old ones
+  // are forgotten first). `draws` is the global batch, the same on every rank; `step` tags the messages. Blocks. Throws
+  // CommError, InternalError; afterwards the executor is of no use.
+  StepOutput run(RunMode mode, int64_t step, std::span<const Draw> draws);
+
+  // Called before an action starts, with its index in the rank's list: for progress and flight records.
+  std::function<void(const Action& action, int index)> on_action;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stagecraft
