@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Passes the tests: tools/test.sh [--slow] [ctest options]. Sets up and builds first. `--slow` adds the long full-size tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+selection=(-LE slow)
+if [ "${1:-}" = --slow ]; then
+  selection=()
+  shift
+fi
+tools/setup.sh
+cd build/release
+exec ctest --output-on-failure --no-tests=error -j "${CTEST_PARALLEL_LEVEL:-2}" "${selection[@]}" "$@"
