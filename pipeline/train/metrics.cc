@@ -1,0 +1,90 @@
+#include "pipeline/train/metrics.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "partitioner/base/error.h"
+
+namespace stagecraft {
+namespace {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// JSON knows no infinity.
+std::string json_number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+// A reader that left (`| head`) does not end the training.
+void print(const std::string& text) {
+  const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+  static_cast<void>(written);
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) {
+    throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
+  }
+}
+
+MetricsFile::~MetricsFile() { ::close(descriptor_); }
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  const std::string line = fmt::format(
+      "{{\"step\":{},\"loss\":{},\"gradient_norm\":{},\"learning_rate\":{},\"seconds\":{},"
+      "\"samples_per_second\":{},\"fullest_rank_mib\":{:.1f}}}\n",
+      metrics.step, json_number(metrics.loss), json_number(metrics.gradient_norm),
+      json_number(metrics.learning_rate), json_number(metrics.seconds),
+      json_number(static_cast<double>(metrics.samples) / metrics.seconds), metrics.fullest_rank.mib());
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t count = ::write(descriptor_, line.data() + done, line.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
+    done += static_cast<size_t>(count);
+  }
+}
+
+ProgressLine::ProgressLine(int64_t steps)
+    : steps_(steps), terminal_(::isatty(STDOUT_FILENO) == 1), started_(now_seconds()) {}
+
+void ProgressLine::show(const StepMetrics& metrics) {
+  const double now = now_seconds();
+  if (first_step_ < 0) first_step_ = metrics.step;
+  const bool last = metrics.step + 1 == steps_;
+  if (!last && last_shown_ != 0 && now - last_shown_ < (terminal_ ? 0.1 : 1.0)) return;
+  last_shown_ = now;
+  const auto done = static_cast<double>(metrics.step + 1 - first_step_);
+  const double per_step = (now - started_) / done;
+  const std::string text = fmt::format(
+      "step {}/{}  loss {:.4f}  {:.2f} samples/s  ETA {}  fullest rank {:.0f} MiB", metrics.step + 1, steps_,
+      metrics.loss, static_cast<double>(metrics.samples) / per_step,
+      duration(per_step * static_cast<double>(steps_ - metrics.step - 1)), metrics.fullest_rank.mib());
+  print(terminal_ ? fmt::format("\r\033[K{}", text) : text + '\n');
+  open_ = terminal_;
+}
+
+void ProgressLine::finish() {
+  if (open_) print("\n");
+  open_ = false;
+}
+
+}  // namespace stagecraft
