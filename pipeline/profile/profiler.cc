@@ -125,7 +125,7 @@ class BlockMeter {
     BlockForward result = forward_with_tape(block_, inputs_, params_, wanted_);
     note_forward(before, result.output, counts);
     const at::Tensor gradient = at::randn_like(result.output);
-    result.output = {};
+    result.output = at::Tensor();
     cost_.saved_internal = TrackingAllocator::current() - before - Bytes{static_cast<int64_t>(gradient.nbytes())};
     cost_.workspace_forward -= cost_.saved_internal;
     const Bytes before_backward = start();
