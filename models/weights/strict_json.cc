@@ -6,8 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "partitioner/base/error.h"
-
 namespace stagecraft {
 namespace {
 
@@ -25,10 +23,10 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-nlohmann::json parse_strict_json(std::string_view text, const std::string& where) {
+nlohmann::json parse_strict_json(std::string_view text, const std::string& where, ExitCode code) {
   using Json = nlohmann::json;
   const auto fail = [&](const std::string& what) {
-    throw InputError(ExitCode::kNoCheckpoint, fmt::format("{}: {}", where, what));
+    throw InputError(code, fmt::format("{}: {}", where, what));
   };
   if (text.find('\0') != std::string_view::npos) fail("holds a NUL");
   std::vector<std::set<std::string>> keys;  // of the objects that are open

@@ -1,4 +1,5 @@
-// JSON from files that may be hostile: duplicate keys, deep nesting, bad UTF-8, NUL and trailing text are refused.
+// JSON from files that may be hostile: duplicate keys, deep nesting, bad UTF-8, NUL and trailing
+// text are refused.
 //
 // Pure functions; any thread. Internal to models/weights and models/text.
 #pragma once
@@ -7,10 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include "partitioner/base/error.h"
+
 namespace stagecraft {
 
-// `where` starts every message. Throws InputError(kNoCheckpoint) naming line and column, or the key.
-nlohmann::json parse_strict_json(std::string_view text, const std::string& where);
+// `where` starts every message. Throws InputError(`code`) naming line and column, or the key.
+nlohmann::json parse_strict_json(std::string_view text, const std::string& where,
+                                 ExitCode code = ExitCode::kNoCheckpoint);
 
 // Text out of a file for a message of one line: at most 160 bytes, control characters as '?'.
 std::string printable(std::string_view text);

@@ -1,44 +1,22 @@
-// A folder of its own for one test, removed with everything in it.
+// TempFolder with paths as strings, folders on the way made.
 #pragma once
-
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <stdexcept>
 #include <string>
-#include <string_view>
+
+#include "tests/support/temp_folder.h"
 
 namespace stagecraft {
 
-class ScratchFolder {
+class ScratchFolder : public TempFolder {
  public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "stagecraft-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  // Path of `name` in it; folders on the way are made.
+  std::string path() const { return TempFolder::path().string(); }
   std::string operator/(const std::string& name) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    return (path_ / name).string();
+    std::filesystem::create_directories(std::filesystem::path(file(name)).parent_path());
+    return file(name);
   }
-  std::string write(const std::string& name, std::string_view content) const {
-    std::ofstream((*this) / name, std::ios::binary) << content;
-    return (*this) / name;
-  }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline std::string file_content(const std::string& path) {
