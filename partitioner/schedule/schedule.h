@@ -67,6 +67,9 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// At an S the executor first waits for all sends it posted before, but for so many: their tensors live that long.
+inline constexpr int kSendsInFlight = 2;
+
 // Samples of each micro-batch: `batch` split in steps of `micro_batch`, the last may be smaller.
 std::vector<int64_t> micro_batch_sizes(int64_t batch, int64_t micro_batch);
 
