@@ -67,7 +67,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// At an S the executor first waits for all sends it posted before, but for so many: their tensors live that long.
+// So many sends of a rank may be under way; a further S waits for the oldest. Bounds what a slow
+// link can hold.
 inline constexpr int kSendsInFlight = 2;
 
 // Samples of each micro-batch: `batch` split in steps of `micro_batch`, the last may be smaller.

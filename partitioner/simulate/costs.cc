@@ -12,9 +12,10 @@ std::vector<const BlockCost*> costs_by_block(const BlockGraph& graph, const Cost
     const auto found = table.blocks.find(block.name);
     const bool is_known = found != table.blocks.end();
     if (!is_known && block.reaches_loss) {
-      throw ConfigError(fmt::format("the cost table made on \"{}\" has no block {}; make it again for this model",
-                                    table.machine, block.name),
-                        ExitCode::kPlanMismatch);
+      throw ConfigError(
+          fmt::format("the cost table made on \"{}\" has no block {}; make it again for this model",
+                      table.machine, block.name),
+          ExitCode::kPlanMismatch);
     }
     costs.push_back(is_known ? &found->second : nullptr);
   }

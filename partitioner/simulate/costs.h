@@ -12,8 +12,8 @@
 
 namespace stagecraft {
 
-// The table's entries by block index; nullptr for blocks that never run. The pointers live as long as the table.
-// Throws ConfigError (exit 4) when a block that runs has no entry, naming it.
+// The table's entries by block index; nullptr for blocks that never run. The pointers live as long
+// as the table. Throws ConfigError (exit 4) when a block that runs has no entry, naming it.
 std::vector<const BlockCost*> costs_by_block(const BlockGraph& graph, const CostTable& table);
 
 // `count`, which is for the table's micro-batch, for `samples` samples, rounded up.

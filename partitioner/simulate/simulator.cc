@@ -1,13 +1,11 @@
 #include "partitioner/simulate/simulator.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "partitioner/base/error.h"
 #include "partitioner/schedule/flow.h"
@@ -41,7 +39,8 @@ struct Transfer {
 
 class Simulation {
  public:
-  Simulation(const Flow& flow, const Placement& placement, const Cluster& cluster, const Schedule& schedule)
+  Simulation(const Flow& flow, const Placement& placement, const Cluster& cluster,
+             const Schedule& schedule)
       : flow_(flow),
         placement_(placement),
         link_(cluster.link),
@@ -72,7 +71,8 @@ class Simulation {
     while (left > 0) {
       const size_t before = left;
       for (size_t r = 0; r < ranks_.size(); ++r) {
-        while (ranks_[r].next < schedule_.ranks[r].size() && advance(static_cast<int>(r), duration)) --left;
+        while (ranks_[r].next < schedule_.ranks[r].size() && advance(static_cast<int>(r), duration))
+          --left;
       }
       check(left < before, "the schedule cannot run; verify it before it is simulated");
     }
@@ -83,8 +83,9 @@ class Simulation {
   struct Rank {
     size_t next = 0;
     int64_t now = 0, busy = 0;
-    std::vector<int> sends;                            // posted, in order
-    std::vector<std::pair<int64_t, int64_t>> compute;  // start and end by index; messages have their own
+    std::vector<int> sends;  // posted, in order
+    std::vector<std::pair<int64_t, int64_t>>
+        compute;  // start and end by index; messages have their own
   };
 
   // End of the message, or nothing while one side has not come to it.
@@ -100,21 +101,23 @@ class Simulation {
     const int64_t bytes = schedule_.messages[id].bytes.count;
     check(link_.bandwidth > 0, "the cluster's link has no bandwidth");
     t.start = start;
-    t.end = start + link_.latency.count + std::llround(1e9 * static_cast<double>(bytes) / link_.bandwidth);
+    t.end = start + link_.latency.count +
+            std::llround(1e9 * static_cast<double>(bytes) / link_.bandwidth);
     return t.end;
   }
 
   // Latest arrival of what `action` needs from other ranks, or nothing while it is not known.
   std::optional<int64_t> arrival(int rank, const Action& action) {
     const bool forward = action.kind == ActionKind::kForward;
-    if (!forward && action.kind != ActionKind::kBackward && action.kind != ActionKind::kBackwardInput) {
+    if (!forward && action.kind != ActionKind::kBackward &&
+        action.kind != ActionKind::kBackwardInput) {
       return 0;
     }
     int64_t latest = 0;
     for (int source : (forward ? flow_.forward_needs : flow_.backward_needs)[action.stage]) {
       if (placement_.rank_of_stage[source] == rank) continue;
-      const auto id = ids_.find({forward ? Direction::kForward : Direction::kBackward, source, rank,
-                                 action.micro_batch});
+      const auto id = ids_.find(
+          {forward ? Direction::kForward : Direction::kBackward, source, rank, action.micro_batch});
       check(id != ids_.end(), "the schedule lacks a message; verify it before it is simulated");
       const std::optional<int64_t> end = end_of(id->second);
       if (!end) return std::nullopt;
@@ -143,7 +146,7 @@ class Simulation {
       transfers_[action.message].posted = rank.now;
     } else if (action.kind == ActionKind::kSend || action.kind == ActionKind::kStep) {
       const bool is_send = action.kind == ActionKind::kSend;
-      const std::optional<int64_t> done = sends_done(rank, is_send ? kSendsInFlight : 0);
+      const std::optional<int64_t> done = sends_done(rank, is_send ? kSendsInFlight - 1 : 0);
       if (!done) return false;
       start = end = rank.now = std::max(rank.now, *done);
       if (is_send) {
@@ -176,7 +179,10 @@ class Simulation {
           end = *transfers_[action.message].end;
         }
         step.makespan = std::max(step.makespan, Nanos{end});
-        step.actions.push_back({.rank = static_cast<int>(r), .index = static_cast<int>(i), .start = {start}, .end = {end}});
+        step.actions.push_back({.rank = static_cast<int>(r),
+                                .index = static_cast<int>(i),
+                                .start = {start},
+                                .end = {end}});
       }
     }
     return step;
@@ -188,7 +194,8 @@ class Simulation {
   const Schedule& schedule_;
   std::map<std::tuple<Direction, int, int, int>, int> ids_;
   std::vector<Transfer> transfers_;
-  std::vector<int> before_on_pair_;  // the message that goes before on the same directed pair, or -1
+  std::vector<int>
+      before_on_pair_;  // the message that goes before on the same directed pair, or -1
   std::vector<Rank> ranks_;
 };
 
@@ -207,7 +214,8 @@ SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, cons
   const Flow flow = derive_flow(graph, placement);
   const auto by_block = costs_by_block(graph, costs);
   std::vector<StageParts> parts;
-  for (const auto& blocks : flow.blocks) parts.push_back(sum_parts(graph, placement, by_block, blocks));
+  for (const auto& blocks : flow.blocks)
+    parts.push_back(sum_parts(graph, placement, by_block, blocks));
   return Simulation(flow, placement, cluster, schedule).run([&](const Action& action) -> int64_t {
     const StageParts& part = parts[action.stage];
     const int64_t samples = micro_batch_sizes[action.micro_batch];
@@ -226,9 +234,10 @@ SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, cons
   });
 }
 
-StageTime stage_time(const BlockGraph& graph, const Placement& placement, const CostTable& costs, int stage) {
-  const StageParts parts =
-      sum_parts(graph, placement, costs_by_block(graph, costs), placement.blocks_run_by(graph, stage));
+StageTime stage_time(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
+                     int stage) {
+  const StageParts parts = sum_parts(graph, placement, costs_by_block(graph, costs),
+                                     placement.blocks_run_by(graph, stage));
   return {.forward = {parts.forward}, .backward = {parts.backward_input + parts.backward_weight}};
 }
 

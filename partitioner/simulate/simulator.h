@@ -27,10 +27,12 @@ struct SimulatedStep {
   double bubble() const;  // 1 - sum(busy) / (ranks * makespan)
 };
 
-// start(action) = max(end of the rank's previous compute action, arrival of what it needs); a
-// message starts when both sides have reached it in order on its directed pair, takes latency +
-// bytes / bandwidth, and overlaps compute. Times of a smaller last micro-batch scale with its
-// samples.
+// start(action) = max(end of the rank's previous action, arrival of what it needs); a message
+// starts when both sides have reached it and the one before it on its directed pair is through,
+// takes latency + bytes / bandwidth, and overlaps compute. An S waits while kSendsInFlight sends
+// are under way, the step for all of them; the step itself takes no time. Times of a smaller last
+// micro-batch scale with its samples. Throws ConfigError when the table lacks a block,
+// InternalError for a schedule that cannot run.
 SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
                        const Cluster& cluster, const Schedule& schedule,
                        const std::vector<int64_t>& micro_batch_sizes);

@@ -1,0 +1,108 @@
+#include "partitioner/simulate/memory_model.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "partitioner/base/error.h"
+#include "partitioner/schedule/flow.h"
+#include "partitioner/simulate/costs.h"
+#include "partitioner/simulate/rank_replay.h"
+
+namespace stagecraft {
+namespace {
+
+struct LineNames {
+  std::string_view text, key;
+};
+
+constexpr std::array<LineNames, kMemoryLines> kNames = {{{"process base", "process_base"},
+                                                         {"weights", "weights"},
+                                                         {"gradients", "gradients"},
+                                                         {"master weights", "master_weights"},
+                                                         {"optimizer", "optimizer"},
+                                                         {"activations", "activations"},
+                                                         {"recompute", "recompute"},
+                                                         {"boundary", "boundary"},
+                                                         {"workspace", "workspace"},
+                                                         {"comm buffers", "comm_buffers"},
+                                                         {"slack", "slack"}}};
+
+// Parameters of the blocks that the rank runs or owns, each block once.
+void add_static(const ReplayInput& input, int rank, RankMemory& memory) {
+  std::set<int> here;
+  for (int s = 0; s < input.placement.stages(); ++s) {
+    if (input.placement.rank_of_stage[s] != rank) continue;
+    here.insert(input.flow.blocks[s].begin(), input.flow.blocks[s].end());
+    const std::vector<int> owned = input.placement.blocks_owned_by(input.graph, s);
+    here.insert(owned.begin(), owned.end());
+  }
+  const bool mixed = input.table.precision != "fp32";
+  for (int b : here) {
+    const Block& block = input.graph.blocks[b];
+    const int64_t n = block.parameters();
+    memory[MemoryLine::kWeights] += {n * (mixed ? 2 : 4)};
+    if (!block.trainable) continue;
+    if (mixed) memory[MemoryLine::kMasterWeights] += {n * 4};
+    if (!block.reaches_loss) continue;
+    memory[MemoryLine::kGradients] += {n * 4};
+    memory[MemoryLine::kOptimizer] += {n * 8};
+  }
+}
+
+// Directed pairs that the rank sends or receives on.
+int64_t channels_of(const Schedule& schedule, int rank) {
+  std::set<std::pair<int, int>> channels;
+  for (const Message& message : schedule.messages) {
+    if (message.src_rank == rank || message.dst_rank == rank) {
+      channels.emplace(message.src_rank, message.dst_rank);
+    }
+  }
+  return static_cast<int64_t>(channels.size());
+}
+
+}  // namespace
+
+std::string_view to_string(MemoryLine line) { return kNames[static_cast<size_t>(line)].text; }
+std::string_view key_of(MemoryLine line) { return kNames[static_cast<size_t>(line)].key; }
+
+Bytes RankMemory::total() const {
+  Bytes sum;
+  for (Bytes line : lines) sum += line;
+  return sum;
+}
+
+Bytes RankMemory::without_base() const { return total() - (*this)[MemoryLine::kProcessBase]; }
+
+std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement& placement,
+                                       const CostTable& costs, const std::vector<Device>& devices,
+                                       const Schedule& schedule,
+                                       const std::vector<int64_t>& micro_batch_sizes) {
+  check(devices.size() >= schedule.ranks.size(), "there are fewer devices than ranks");
+  const Flow flow = derive_flow(graph, placement);
+  const auto by_block = costs_by_block(graph, costs);
+  const ReplayInput input{.graph = graph,
+                          .placement = placement,
+                          .table = costs,
+                          .costs = by_block,
+                          .flow = flow,
+                          .schedule = schedule,
+                          .micro_batch_sizes = micro_batch_sizes};
+  std::vector<RankMemory> ranks;
+  for (int r = 0; r < static_cast<int>(schedule.ranks.size()); ++r) {
+    RankMemory& memory = ranks.emplace_back();
+    add_static(input, r, memory);
+    const DynamicMemory peak = replay_rank(input, r);
+    memory[MemoryLine::kProcessBase] = devices[r].base;
+    memory[MemoryLine::kActivations] = peak.activations;
+    memory[MemoryLine::kRecompute] = peak.recompute;
+    memory[MemoryLine::kBoundary] = peak.boundary;
+    memory[MemoryLine::kWorkspace] = peak.workspace;
+    memory[MemoryLine::kCommBuffers] = devices[r].comm_buffer_per_peer * channels_of(schedule, r);
+    const double dynamic = static_cast<double>(peak.total().count);
+    memory[MemoryLine::kSlack] = {std::llround(devices[r].slack_fraction * dynamic)};
+  }
+  return ranks;
+}
+
+}  // namespace stagecraft
