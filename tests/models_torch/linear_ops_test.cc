@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "models/torch/mistakes.h"
@@ -102,12 +103,14 @@ TEST(LinearOps, GradientsAskedForSeparatelyHaveTheBitsOfOneCall) {
   }
 }
 
-TEST(LinearOps, FrozenOperandsChangeNoBits) {
+class EveryDtype : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(EveryDtype, FrozenOperandsChangeNoBits) {
   for (const Layer& layer : layers()) {
     SCOPED_TRACE(layer.name);
-    const Operands all = operands(layer, true, true);
-    const Operands only_x = operands(layer, true, false);
-    const Operands only_parameters = operands(layer, false, true);
+    const Operands all = operands(layer, true, true, GetParam());
+    const Operands only_x = operands(layer, true, false, GetParam());
+    const Operands only_parameters = operands(layer, false, true, GetParam());
     const at::Tensor g = at::randn_like(layer.ours(all.x, all.weight, all.bias));
     const auto gradients = [&](const Operands& o, const Tensors& wanted) {
       return grad({layer.ours(o.x, o.weight, o.bias)}, wanted, {g});
@@ -123,6 +126,10 @@ Operands inner_operands(const Layer& layer, bool x, bool parameters) {
   const Operands o = operands(layer, x, parameters);
   return {o.x * 2.0, o.weight * 2.0, o.bias.defined() ? o.bias * 2.0 : at::Tensor()};
 }
+
+INSTANTIATE_TEST_SUITE_P(LinearOps, EveryDtype,
+                         ::testing::Values(at::kFloat, at::kDouble, at::kHalf, at::kBFloat16),
+                         [](const auto& info) { return std::string(at::toString(info.param)); });
 
 TEST(LinearOps, FrozenWeightMeansInputIsNotSaved) {
   for (const Layer& layer : layers()) {

@@ -118,7 +118,7 @@ TEST(RunBlock, SumPerChannelCoversThePicture) {
   EXPECT_TRUE(at::equal(y[2][1], x[2][1] + t[2][1]));
 }
 
-TEST(RunBlock, LocalTensorsAreFreedBehindTheirLastUse) {
+TEST(RunBlock, OperationsRunInOrderOnSharedInputs) {
   Block block = one_op(make_op(OpKind::kSilu), {{{4}}, {{4}}});
   block.tensors.push_back({{4}});
   Op add = make_op(OpKind::kAdd);

@@ -9,9 +9,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <mutex>
-#include <numeric>
+#include <new>
 #include <unordered_map>
+#include <vector>
 
 #include "models/config/model_config.h"
 #include "models/network/build.h"
@@ -29,6 +31,7 @@ class CountingAllocator final : public at::Allocator {
       const std::lock_guard lock(mutex_);
       sizes_[data] = static_cast<int64_t>(bytes);
       live_ += static_cast<int64_t>(bytes);
+      peak_ = std::max(peak_, live_);
     }
     return {data, data, &CountingAllocator::release, at::Device(at::DeviceType::CPU)};
   }
@@ -41,12 +44,22 @@ class CountingAllocator final : public at::Allocator {
     return live_;
   }
 
+  // Highest number of live bytes since the last `restart_peak`.
+  int64_t peak() {
+    const std::lock_guard lock(mutex_);
+    return peak_;
+  }
+  void restart_peak() {
+    const std::lock_guard lock(mutex_);
+    peak_ = live_;
+  }
+
  private:
   static void release(void* data);
 
   std::mutex mutex_;
   std::unordered_map<void*, int64_t> sizes_;
-  int64_t live_ = 0;
+  int64_t live_ = 0, peak_ = 0;
 };
 
 // Never destroyed: tensors in static storage outlive any order of destruction.
@@ -159,6 +172,51 @@ TEST(SavedForBackward, NothingIsKeptWithoutGradMode) {
     if (!block.reaches_loss) continue;
     EXPECT_EQ(kept_by(graph, block).measured, 0) << block.name;
   }
+}
+
+constexpr int64_t kElements = 1 << 18;
+
+Op silu(int input, int output) {
+  Op op;
+  op.kind = OpKind::kSilu;
+  op.inputs = {input};
+  op.output = output;
+  return op;
+}
+
+TEST(LocalTensors, AreFreedBehindTheirLastUse) {
+  const at::NoGradGuard no_grad;
+  Block block;
+  block.inputs = {0};
+  block.tensors.resize(9);
+  for (LocalTensor& t : block.tensors) t.shape = {kElements};
+  for (int i = 0; i < 8; ++i) block.ops.push_back(silu(i, i + 1));
+  const at::Tensor x = at::ones({1, kElements});
+  allocator().restart_peak();
+  const int64_t before = allocator().live();
+  run_block(block, std::vector{x}, {});
+  EXPECT_LE(allocator().peak() - before, 2 * static_cast<int64_t>(x.nbytes()));
+}
+
+TEST(LocalTensors, ChainFreesValuesBehindTheirLastConsumer) {
+  BlockGraph graph;
+  graph.values.resize(9);
+  for (int i = 0; i < 8; ++i) {
+    Block block;
+    block.inputs = {i};
+    block.output = i + 1;
+    block.tensors.resize(2);
+    for (LocalTensor& t : block.tensors) t.shape = {kElements};
+    block.ops = {silu(0, 1)};
+    graph.blocks.push_back(block);
+    graph.values[i + 1].producer = i;
+  }
+  graph.output = 8;
+  const at::Tensor x = at::ones({1, kElements});
+  allocator().restart_peak();
+  const int64_t before = allocator().live();
+  run_chain(graph, x, std::vector<std::vector<at::Tensor>>(8));
+  EXPECT_LE(allocator().peak() - before, 2 * static_cast<int64_t>(x.nbytes()));
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-"""Writes what diffusers and transformers compute, for tests/models_torch/parity_test.cc to compare with.
+"""Writes what diffusers and transformers compute, for tests/models_torch to compare with.
 
     make_reference.py MODEL.yaml OUT_DIR
 
-The model of MODEL.yaml at 128 x 192 pixels on sharp random weights. Files in OUT_DIR: weights.safetensors (parts unet,
-controlnet, vae, text_encoder), inputs.safetensors, outputs.safetensors, gradients_<choice>.safetensors (a parameter
-without a gradient is left out) for each choice of what is trained.
+The model of MODEL.yaml at 128 x 192 pixels on sharp random weights. Files in OUT_DIR:
+weights.safetensors (parts unet, controlnet, vae, text_encoder), inputs.safetensors,
+outputs.safetensors, gradients_<choice>.safetensors (a parameter without a gradient is left out) for
+each choice of what is trained.
 """
 
 import math
@@ -22,23 +23,40 @@ from transformers import CLIPTextConfig, CLIPTextModel
 
 WIDTH, HEIGHT, BATCH = 128, 192, 2
 
-# How much a layer scales its input, and the deviation of its bias, by the end of its name. Nothing is zero. Branches
-# write small values (variance about 1e-3) into what a norm reads next, so that a wrong eps shows; queries and keys are
-# large enough that attention is not flat.
+# How much a layer scales its input, and the deviation of its bias, by the end of its name. Nothing
+# is zero. Branches write small values (variance about 1e-3) into what a norm reads next, so that a
+# wrong eps shows; queries and keys are large enough that attention is not flat.
 STREAM_BIAS = 0.01
 SCALES = [
-    ("time_embedding.linear_1", 1.5, 0.5), ("time_embedding.linear_2", 1.5, 0.5), ("time_emb_proj", 0.03, 0.01),
-    ("controlnet_cond_embedding.conv_out", 0.05, 0.01), ("controlnet_cond_embedding.conv_in", 1.5, 0.3),
+    ("time_embedding.linear_1", 1.5, 0.5),
+    ("time_embedding.linear_2", 1.5, 0.5),
+    ("time_emb_proj", 0.03, STREAM_BIAS),
+    ("controlnet_cond_embedding.conv_out", 0.05, STREAM_BIAS),
+    ("controlnet_cond_embedding.conv_in", 1.5, 0.3),
     ("controlnet_cond_embedding.", 1.5, 0.3),
-    ("controlnet_down_blocks.", 1.0, STREAM_BIAS), ("controlnet_mid_block", 1.0, STREAM_BIAS),
-    ("conv_in", 0.03, STREAM_BIAS), ("conv_out", 1.0, 0.3), ("quant_conv", 1.0, 0.3),
-    ("conv1", 0.05, STREAM_BIAS), ("conv2", 0.03, STREAM_BIAS), ("conv_shortcut", 1.0, STREAM_BIAS),
+    ("controlnet_down_blocks.", 1.0, STREAM_BIAS),
+    ("controlnet_mid_block", 1.0, STREAM_BIAS),
+    ("conv_in", 0.03, STREAM_BIAS),
+    ("conv_out", 1.0, 0.3),
+    ("quant_conv", 1.0, 0.3),
+    ("conv1", 0.05, STREAM_BIAS),
+    ("conv2", 0.03, STREAM_BIAS),
+    ("conv_shortcut", 1.0, STREAM_BIAS),
     ("samplers.0.conv", 1.0, STREAM_BIAS),
-    ("proj_in", 0.03, STREAM_BIAS), ("proj_out", 0.3, STREAM_BIAS),
-    ("to_q", 1.4, 0.3), ("to_k", 1.4, 0.3), ("to_v", 1.0, 0.3), ("to_out.0", 0.05, STREAM_BIAS),
-    ("ff.net.0.proj", 1.5, 0.3), ("ff.net.2", 0.05, STREAM_BIAS),
-    ("q_proj", 1.4, 0.3), ("k_proj", 1.4, 0.3), ("v_proj", 1.0, 0.3), ("out_proj", 0.05, STREAM_BIAS),
-    ("fc1", 1.5, 0.3), ("fc2", 0.05, STREAM_BIAS),
+    ("proj_in", 0.03, STREAM_BIAS),
+    ("proj_out", 0.3, STREAM_BIAS),
+    ("to_q", 1.4, 0.3),
+    ("to_k", 1.4, 0.3),
+    ("to_v", 1.0, 0.3),
+    ("to_out.0", 0.05, STREAM_BIAS),
+    ("ff.net.0.proj", 1.5, 0.3),
+    ("ff.net.2", 0.05, STREAM_BIAS),
+    ("q_proj", 1.4, 0.3),
+    ("k_proj", 1.4, 0.3),
+    ("v_proj", 1.0, 0.3),
+    ("out_proj", 0.05, STREAM_BIAS),
+    ("fc1", 1.5, 0.3),
+    ("fc2", 0.05, STREAM_BIAS),
 ]
 
 
@@ -73,18 +91,21 @@ def build(config, generator):
     unet, vae, text = config["unet"], config["vae"], config["text_encoder"]
     channels, attention = unet["block_out_channels"], unet["down_attention"]
     common = dict(
-        in_channels=unet["in_channels"], block_out_channels=channels, layers_per_block=unet["layers_per_block"],
+        in_channels=unet["in_channels"], block_out_channels=channels,
+        layers_per_block=unet["layers_per_block"], norm_num_groups=unet["norm_num_groups"],
         attention_head_dim=unet["num_heads"], cross_attention_dim=unet["cross_attention_dim"],
-        norm_num_groups=unet["norm_num_groups"],
         down_block_types=["CrossAttnDownBlock2D" if a else "DownBlock2D" for a in attention])
     control = config["controlnet"]
     models = {
         "unet": UNet2DConditionModel(
             out_channels=unet["out_channels"],
-            up_block_types=["CrossAttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)], **common),
+            up_block_types=["CrossAttnUpBlock2D" if a else "UpBlock2D"
+                            for a in reversed(attention)],
+            **common),
         "controlnet": ControlNetModel(
             conditioning_channels=control["conditioning_channels"],
-            conditioning_embedding_out_channels=control["conditioning_embedding_out_channels"], **common),
+            conditioning_embedding_out_channels=control["conditioning_embedding_out_channels"],
+            **common),
         "vae": AutoencoderKL(
             in_channels=vae["in_channels"], out_channels=vae["in_channels"],
             latent_channels=vae["latent_channels"], block_out_channels=vae["block_out_channels"],
@@ -112,7 +133,8 @@ def draw_inputs(config, generator):
     return {
         "noisy_latents": normal(*latent), "noise": normal(*latent), "latents": normal(*latent),
         "timesteps": torch.tensor([17, 803]),
-        "context": normal(BATCH, config["text_encoder"]["max_length"], config["unet"]["cross_attention_dim"]),
+        "context": normal(BATCH, config["text_encoder"]["max_length"],
+                          config["unet"]["cross_attention_dim"]),
         "hint": torch.rand((BATCH, 3, HEIGHT, WIDTH), generator=generator),
         "image": 2 * torch.rand((BATCH, 3, HEIGHT, WIDTH), generator=generator) - 1,
         "ids": ids,
@@ -136,7 +158,7 @@ def run(models, inputs, choice):
         down, mid = controlnet(*arguments, controlnet_cond=inputs["hint"], return_dict=False)
     added = {}
     if mid is not None:
-        # Without down residuals diffusers adds the middle one nowhere; adding zeros changes nothing.
+        # Without down residuals diffusers adds the middle one nowhere; adding zero changes nothing.
         used = [torch.zeros_like(d) for d in down] if choice == "only_mid_control" else down
         added = dict(down_block_additional_residuals=used, mid_block_additional_residual=mid)
     prediction = unet(*arguments, **added).sample
@@ -162,9 +184,11 @@ def main(model_file, out):
     inputs = draw_inputs(config, generator)
 
     def write(name, tensors):
-        save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(out, name + ".safetensors"))
+        save_file({key: value.contiguous() for key, value in tensors.items()},
+                  os.path.join(out, name + ".safetensors"))
 
-    write("weights", {f"{part}.{name}": parameter for part, model in models.items()
+    write("weights", {f"{part}.{name}": parameter
+                      for part, model in models.items()
                       for name, parameter in model.named_parameters()})
     write("inputs", inputs)
     outputs = {}
@@ -175,9 +199,10 @@ def main(model_file, out):
         write(f"gradients_{choice}", gradients)
     with torch.no_grad():
         posterior = models["vae"].encode(inputs["image"]).latent_dist
+        hidden = models["text_encoder"](inputs["ids"]).last_hidden_state
         outputs |= {"vae.mean": posterior.mean, "vae.std": posterior.std,
                     "vae.decoded": models["vae"].decode(inputs["latents"]).sample,
-                    "text_encoder.last_hidden_state": models["text_encoder"](inputs["ids"]).last_hidden_state}
+                    "text_encoder.last_hidden_state": hidden}
     write("outputs", outputs)
 
 
