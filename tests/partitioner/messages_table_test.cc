@@ -194,10 +194,11 @@ TEST(MessagesInsertion, TwoStagesPostReceivesAheadOfTheirUse) {
 
 TEST(MessagesInsertion, ReceivesStandAtMostSoManyComputeActionsAhead) {
   for (int ahead : {0, 1, 2, 3}) {
-    const BlockGraph graph = chain_graph(4);
+    // Frozen stages run far ahead of those that train.
+    const BlockGraph graph = chain_graph(4, /*first_trainable=*/2);
     const Placement placement = chain_placement(4);
     const Schedule schedule =
-        insert_messages(graph, placement, generate_order("gpipe", graph, placement, 8),
+        insert_messages(graph, placement, generate_order("1f1b", graph, placement, 8),
                         std::vector<int64_t>(8, 1), ahead);
     for (const auto& actions : schedule.ranks) {
       for (size_t i = 0; i < actions.size(); ++i) {

@@ -83,19 +83,20 @@ TEST(SimulatorStep, MessagesOverlapCompute) {
   EXPECT_EQ(times.at("S2"), std::pair(int64_t{120}, int64_t{220}));
 }
 
-TEST(SimulatorStep, ThirdSendWaitsForTheFirst) {
+TEST(SimulatorStep, ThirdSendHoldsItsRankUntilTheFirstIsOver) {
   const BlockGraph graph = chain_graph(2, /*first_trainable=*/1);
+  const std::vector<int64_t> sizes(4, 1);
   const Schedule schedule =
       complete_order(graph, chain_placement(2),
-                     {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 step"),
-                      actions_of("R0 R1 R2 F1.0 F1.1 F1.2 B1.0 B1.1 B1.2 step")},
-                     {1, 1, 1});
+                     {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 step"),
+                      actions_of("R0 R1 R2 R3 F1.0 F1.1 F1.2 F1.3 B1.0 B1.1 B1.2 B1.3 step")},
+                     sizes);
   const auto times = times_of(simulate(graph, chain_placement(2), uniform_costs(graph),
-                                       plain_cluster(2, 1e9, {}), schedule, {1, 1, 1}),
+                                       plain_cluster(2, 1e9, {}), schedule, sizes),
                               schedule);
+  EXPECT_EQ(times.at("F0.2").first, 20);
   EXPECT_EQ(times.at("S0").second, 110);
-  EXPECT_EQ(times.at("S1").second, 210);
-  EXPECT_EQ(times.at("S2").first, 210);
+  EXPECT_EQ(times.at("F0.3").first, 110);
 }
 
 TEST(SimulatorStep, SmallerLastMicroBatchTakesLessTime) {
