@@ -6,6 +6,7 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
+#include "partitioner/base/strict_json.h"
 
 namespace stagecraft {
 namespace {
@@ -32,76 +33,17 @@ json to_json(const BlockCost& cost) {
           {"parameters", cost.parameters.count}};
 }
 
-// An object of the file together with where it stands, so that every complaint names file and key.
-class Reader {
- public:
-  Reader(const json& object, std::string where, const std::string& file)
-      : object_(object), where_(std::move(where)), file_(file) {
-    if (!object.is_object()) fail("", "must be an object");
-  }
-
-  std::string text(const char* key) {
-    const json& value = at(key);
-    if (!value.is_string()) fail(key, "must be a text");
-    return value.get<std::string>();
-  }
-  int64_t count(const char* key) { return count(key, at(key)); }
-  bool flag(const char* key) {
-    const json& value = at(key);
-    if (!value.is_boolean()) fail(key, "must be true or false");
-    return value.get<bool>();
-  }
-  std::vector<bool> flags(const char* key) {
-    const json& value = at(key);
-    if (!value.is_array()) fail(key, "must be a list");
-    std::vector<bool> out;
-    for (const json& member : value) {
-      if (!member.is_boolean()) fail(key, "must hold true or false only");
-      out.push_back(member.get<bool>());
-    }
-    return out;
-  }
-  Timing timing(const char* key) {
-    const json& value = at(key);
-    if (!value.is_array() || value.size() != 2) fail(key, "must be [median, spread]");
-    return {.median = {count(key, value[0])}, .spread = {count(key, value[1])}};
-  }
-  const json& at(const char* key) {
-    ++asked_;
-    const auto found = object_.find(key);
-    if (found == object_.end()) fail(key, "is missing");
-    return *found;
-  }
-  void finish() {
-    if (object_.size() != asked_) fail("", "holds keys that are not known");
-  }
-
- private:
-  int64_t count(const char* key, const json& value) {
-    if (!value.is_number_integer() || value < 0 || value > (int64_t{1} << 60)) {
-      fail(key, "must be a whole number from 0 to 2^60");
-    }
-    return value.get<int64_t>();
-  }
-  [[noreturn]] void fail(const char* key, const char* what) const {
-    const std::string name = where_.empty() ? key : *key ? where_ + "." + key : where_;
-    throw InputError(
-        ExitCode::kDataInvalid,
-        fmt::format("{}: {} {}; make the cost table again", file_,
-                    name.empty() ? "the cost table" : fmt::format("`{}`", name), what));
-  }
-
-  const json& object_;
-  std::string where_;
-  const std::string& file_;
-  size_t asked_ = 0;
-};
+Timing read_timing(JsonFields& fields, const char* key) {
+  const std::vector<int64_t> values = fields.counts(key);
+  if (values.size() != 2) fields.fail(key, "must be [median, spread]");
+  return {.median = {values[0]}, .spread = {values[1]}};
+}
 
 BlockCost read_block(const json& object, const std::string& name, const std::string& file) {
-  Reader reader(object, "blocks." + name, file);
-  BlockCost cost{.forward = reader.timing("forward_ns"),
-                 .backward_input = reader.timing("backward_input_ns"),
-                 .backward_weight = reader.timing("backward_weight_ns"),
+  JsonFields reader(object, "blocks." + name, file);
+  BlockCost cost{.forward = read_timing(reader, "forward_ns"),
+                 .backward_input = read_timing(reader, "backward_input_ns"),
+                 .backward_weight = read_timing(reader, "backward_weight_ns"),
                  .saved_internal = {reader.count("saved_internal")},
                  .keeps_input = reader.flags("keeps_input"),
                  .keeps_output = reader.flag("keeps_output"),
@@ -136,15 +78,10 @@ void write_cost_table(const CostTable& table, const std::string& path) {
 }
 
 CostTable read_cost_table(const std::string& path) {
-  const json root = json::parse(read_file(path, kMaxBytes), nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded()) {
-    throw InputError(ExitCode::kDataInvalid,
-                     fmt::format("{}: not JSON; make the cost table again", path));
-  }
-  Reader reader(root, "", path);
+  const json root = read_json(path, kMaxBytes);
+  JsonFields reader(root, "", path);
   if (reader.text("format") != kFormat) {
-    throw InputError(ExitCode::kDataInvalid,
-                     fmt::format("{}: `format` is not \"{}\"", path, kFormat));
+    reader.fail("format", "is not the one this program reads");
   }
   CostTable table{.made_by = reader.text("made_by"),
                   .machine = reader.text("machine"),
@@ -155,11 +92,7 @@ CostTable read_cost_table(const std::string& path) {
                   .micro_batch = reader.count("micro_batch"),
                   .graph_hash = reader.text("graph_hash"),
                   .blocks = {}};
-  const json& blocks = reader.at("blocks");
-  if (!blocks.is_object()) {
-    throw InputError(ExitCode::kDataInvalid, fmt::format("{}: `blocks` must be an object", path));
-  }
-  for (const auto& [name, object] : blocks.items()) {
+  for (const auto& [name, object] : reader.object("blocks").items()) {
     table.blocks.emplace(name, read_block(object, name, path));
   }
   reader.finish();

@@ -46,7 +46,13 @@ struct Plan {
   Nanos predicted_step;
   double predicted_bubble = 0;
   std::vector<PlannedRank> ranks;
-  std::vector<Message> messages;   // the message table, informative; compared with the derived one on load
+  // The same training on the largest device alone (`busy` is its step), and under data parallel on all of them.
+  PlannedRank one_device;
+  Nanos data_parallel_step;
+  Bytes data_parallel_buffers;     // of the communicator, on every rank
+  // The message table of one full micro-batch (`transfers_of_micro_batch`), informative; compared with the derived one on
+  // load. Message n of micro-batch j has the number j * messages.size() + n in an explicit order.
+  std::vector<Message> messages;
   bool operator==(const Plan&) const = default;
 };
 

@@ -1,6 +1,7 @@
 // The plan file read as far as that goes without a graph.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "partitioner/base/strict_yaml.h"
@@ -84,6 +85,18 @@ void read_memory(YamlDocument& document, Fields& fields, RankMemory& memory) {
   lines.finish();
 }
 
+PlannedRank read_planned_rank(YamlDocument& document, const YamlNode& node,
+                              const std::string& where) {
+  PlannedRank rank;
+  Fields fields(document, node, where);
+  fields.string("device", &rank.device);
+  fields.integer("device_memory", &rank.device_memory.count, {0, kMaxCount});
+  fields.integer("busy_ns", &rank.busy.count, {0, kMaxCount});
+  read_memory(document, fields, rank.memory);
+  fields.finish();
+  return rank;
+}
+
 void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
   const YamlNode* node = fields.map("predicted", kOptional);
   if (node == nullptr) return;
@@ -93,13 +106,8 @@ void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
   predicted.number("bubble", &plan.predicted_bubble, {0.0, 1.0});
   if (const YamlNode* ranks = predicted.list("ranks")) {
     for (size_t r = 0; r < ranks->items.size() && r < kMaxRanks; ++r) {
-      PlannedRank& rank = plan.ranks.emplace_back();
-      Fields entry(document, ranks->items[r], fmt::format("predicted.ranks[{}]", r));
-      entry.string("device", &rank.device);
-      entry.integer("device_memory", &rank.device_memory.count, {0, kMaxCount});
-      entry.integer("busy_ns", &rank.busy.count, {0, kMaxCount});
-      read_memory(document, entry, rank.memory);
-      entry.finish();
+      plan.ranks.push_back(
+          read_planned_rank(document, ranks->items[r], fmt::format("predicted.ranks[{}]", r)));
     }
     int used = 0;
     for (const PlanStage& stage : plan.stages) used = std::max(used, stage.rank + 1);
@@ -109,6 +117,15 @@ void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
                                  "`predicted` after editing",
                                  ranks->items.size(), used));
     }
+  }
+  if (const YamlNode* one = predicted.map("one_device")) {
+    plan.one_device = read_planned_rank(document, *one, "predicted.one_device");
+  }
+  if (const YamlNode* map = predicted.map("data_parallel")) {
+    Fields parallel(document, *map, "predicted.data_parallel");
+    parallel.integer("step_ns", &plan.data_parallel_step.count, {0, kMaxCount});
+    parallel.integer("communicator_buffers", &plan.data_parallel_buffers.count, {0, kMaxCount});
+    parallel.finish();
   }
   predicted.finish();
 }

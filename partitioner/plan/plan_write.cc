@@ -16,9 +16,9 @@ namespace {
 constexpr const char* kHeader =
     R"(# Stagecraft plan: how a model is split into stages. Every key: docs/plan-file.md.
 #
-# Made to be edited by hand: move a block by moving its line to another stage. A block may only read blocks of its own or
-# an earlier stage. Then delete `messages` and `predicted` (both are derived again) and check the file, which names
-# every fault with line and column:
+# Made to be edited by hand: move a block by moving its line to another stage. A block may only
+# read blocks of its own or an earlier stage. Then delete `messages` and `predicted`, and check the
+# file; every fault is named with line and column:
 #
 #     partition verify plan.yaml
 )";
@@ -68,6 +68,18 @@ void write_order(std::string& out, const Plan& plan) {
   for (const auto& rank : plan.order) out += fmt::format("  - \"{}\"\n", fmt::join(rank, " "));
 }
 
+void write_rank(std::string& out, const PlannedRank& rank, const std::string& indent) {
+  out += fmt::format(
+      "device: {}\n{}device_memory: {}  # {}\n{}busy_ns: {}  # {}\n{}memory:  # {}\n",
+      yaml_quote(rank.device), indent, rank.device_memory.count, mib_text(rank.device_memory),
+      indent, rank.busy.count, millis_text(rank.busy), indent, mib_text(rank.memory.total()));
+  for (int line = 0; line < kMemoryLines; ++line) {
+    const auto id = static_cast<MemoryLine>(line);
+    out += fmt::format("{}  {}: {}  # {}\n", indent, key_of(id), rank.memory[id].count,
+                       mib_text(rank.memory[id]));
+  }
+}
+
 void write_predicted(std::string& out, const Plan& plan) {
   if (plan.ranks.empty()) return;
   out +=
@@ -75,17 +87,16 @@ void write_predicted(std::string& out, const Plan& plan) {
                   yaml_quote(plan.cost_table), plan.predicted_step.count,
                   millis_text(plan.predicted_step), plan.predicted_bubble);
   for (size_t r = 0; r < plan.ranks.size(); ++r) {
-    const PlannedRank& rank = plan.ranks[r];
-    out += fmt::format("    - device: {}\n      device_memory: {}  # {}\n      busy_ns: {}  # {}\n",
-                       yaml_quote(rank.device), rank.device_memory.count,
-                       mib_text(rank.device_memory), rank.busy.count, millis_text(rank.busy));
-    out += fmt::format("      memory:  # rank {}: {}\n", r, mib_text(rank.memory.total()));
-    for (int line = 0; line < kMemoryLines; ++line) {
-      const auto id = static_cast<MemoryLine>(line);
-      out += fmt::format("        {}: {}  # {}\n", key_of(id), rank.memory[id].count,
-                         mib_text(rank.memory[id]));
-    }
+    out += fmt::format("    # rank {}\n    - ", r);
+    write_rank(out, plan.ranks[r], "      ");
   }
+  out +=
+      "  # The same training on one device alone, and under data parallel on all of them.\n  "
+      "one_device:\n    ";
+  write_rank(out, plan.one_device, "    ");
+  out += fmt::format("  data_parallel: {{step_ns: {}, communicator_buffers: {}}}  # {}\n",
+                     plan.data_parallel_step.count, plan.data_parallel_buffers.count,
+                     millis_text(plan.data_parallel_step));
 }
 
 std::string item_comment(const Message& message, const BlockGraph& graph) {
@@ -104,10 +115,8 @@ std::string item_comment(const Message& message, const BlockGraph& graph) {
 void write_messages(std::string& out, const Plan& plan, const BlockGraph& graph) {
   if (plan.messages.empty()) return;
   out += fmt::format(
-      "\n# What travels for one micro-batch; values are numbered as by `partition graph`. In an "
-      "explicit order\n"
-      "# message n of micro-batch j is S and R number j x {} + n, n counted from 0 "
-      "here.\nmessages:\n",
+      "\n# What travels for one micro-batch; the comments name the values. In an explicit order\n"
+      "# message n of micro-batch j, counted from 0, is S and R number j x {} + n.\nmessages:\n",
       plan.messages.size());
   for (const Message& message : plan.messages) {
     std::string values;

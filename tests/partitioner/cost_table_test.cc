@@ -98,7 +98,7 @@ TEST(CostTable, BrokenFilesAreRefusedNamingTheKey) {
               HasSubstr("`blocks.a.backward_input_ns` must be [median, spread]"));
   EXPECT_THAT(refusal("\"width\": 64", "\"width\": \"64\""),
               HasSubstr("`width` must be a whole number"));
-  EXPECT_THAT(refusal("cost table 1", "cost table 2"), HasSubstr("`format` is not"));
+  EXPECT_THAT(refusal("cost table 1", "cost table 2"), HasSubstr("`format` is not the one"));
   EXPECT_THAT(refusal("{\n", "[\n"), HasSubstr("not JSON"));
 }
 

@@ -1,0 +1,44 @@
+// Reads the keys of one JSON object strictly: missing keys, keys that are not known, wrong types
+// and numbers out of range throw InputError(kDataInvalid) naming file and key. For files that
+// programs write; people write YAML.
+//
+// Belongs to one thread; lives no longer than the JSON value and the file name.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace stagecraft {
+
+// Parses a file of at most `max_bytes`. Throws InputError: kIo, or kDataInvalid when it is no JSON.
+nlohmann::json read_json(const std::string& path, int64_t max_bytes);
+
+class JsonFields {
+ public:
+  // `where` is put before keys in messages ("blocks.a" gives "blocks.a.output").
+  JsonFields(const nlohmann::json& object, std::string where, const std::string& file);
+
+  std::string text(const char* key);
+  int64_t count(const char* key);  // 0 to 2^60
+  double number(const char* key);  // finite, 0 or more
+  bool flag(const char* key);
+  std::vector<bool> flags(const char* key);
+  std::vector<int64_t> counts(const char* key);
+  const nlohmann::json& object(const char* key);
+  const nlohmann::json& list(const char* key);
+  void finish();  // refuses keys that were not asked for
+  [[noreturn]] void fail(const char* key, const char* what) const;
+
+ private:
+  const nlohmann::json& at(const char* key);
+  int64_t to_count(const char* key, const nlohmann::json& value) const;
+
+  const nlohmann::json& object_;
+  std::string where_;
+  const std::string& file_;
+  size_t asked_ = 0;
+};
+
+}  // namespace stagecraft

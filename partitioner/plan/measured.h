@@ -1,0 +1,38 @@
+// measured.json: what a run used, rank by rank, beside what the plan predicted. The trainer writes
+// it, the report reads it.
+//
+// Plain values, any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "partitioner/simulate/memory_model.h"
+
+namespace stagecraft {
+
+struct MeasuredRank {
+  RankMemory memory;     // at the moment of the rank's peak, as the tracking allocator counted it
+  Bytes peak_allocator;  // the allocator's peak: equals memory.without_base()
+  Bytes peak_rss, base_rss;  // resident size: highest, and before anything of the model was loaded
+  double busy_seconds = 0;   // computing, mean of a step
+  double step_seconds = 0;   // wall time, mean of a step
+  double cpu_seconds = 0;    // processor time of all threads, mean of a step
+  bool operator==(const MeasuredRank&) const = default;
+};
+
+struct Measured {
+  std::string plan_hash;
+  std::string machine;  // where, with how many threads, versions
+  int64_t steps = 0;    // averaged over; the first one is left out when there are others
+  std::vector<MeasuredRank> ranks;
+  bool operator==(const Measured&) const = default;
+};
+
+// JSON, one rank a line. `read_measured` throws InputError (kIo, or kDataInvalid naming file and
+// key).
+std::string to_json(const Measured& measured);
+void write_measured(const Measured& measured, const std::string& path);
+Measured read_measured(const std::string& path);
+
+}  // namespace stagecraft

@@ -1,0 +1,119 @@
+// The report for programs: the numbers of the text, in bytes and seconds.
+#include <nlohmann/json.hpp>
+
+#include "partitioner/plan/report.h"
+
+namespace stagecraft {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const RankMemory& memory) {
+  json out = json::object();
+  for (int i = 0; i < kMemoryLines; ++i) {
+    const auto id = static_cast<MemoryLine>(i);
+    out[std::string(key_of(id))] = memory[id].count;
+  }
+  return out;
+}
+
+json to_json(const MeasuredRank& rank) {
+  return {{"memory", to_json(rank.memory)},
+          {"total", rank.memory.total().count},
+          {"peak_allocator", rank.peak_allocator.count},
+          {"peak_rss", rank.peak_rss.count},
+          {"base_rss", rank.base_rss.count},
+          {"busy_seconds", rank.busy_seconds},
+          {"step_seconds", rank.step_seconds},
+          {"cpu_seconds", rank.cpu_seconds}};
+}
+
+// measured / predicted of every line that is predicted at all.
+json ratios(const RankMemory& measured, const RankMemory& predicted) {
+  json out = json::object();
+  const auto ratio = [](Bytes a, Bytes b) {
+    return static_cast<double>(a.count) / static_cast<double>(b.count);
+  };
+  for (int i = 0; i < kMemoryLines; ++i) {
+    const auto id = static_cast<MemoryLine>(i);
+    if (predicted[id].count > 0) {
+      out[std::string(key_of(id))] = ratio(measured[id], predicted[id]);
+    }
+  }
+  if (predicted.total().count > 0) out["total"] = ratio(measured.total(), predicted.total());
+  return out;
+}
+
+json to_json(const ReportRank& rank) {
+  const PlannedRank& predicted = rank.predicted;
+  json out = {{"stages", rank.stages},
+              {"blocks", rank.blocks},
+              {"device", predicted.device},
+              {"device_memory", predicted.device_memory.count},
+              {"time_share", rank.time_share},
+              {"fits", predicted.memory.total() <= predicted.device_memory},
+              {"predicted",
+               {{"busy_seconds", predicted.busy.seconds()},
+                {"memory", to_json(predicted.memory)},
+                {"total", predicted.memory.total().count}}}};
+  if (rank.measured) {
+    out["measured"] = to_json(*rank.measured);
+    out["ratio"] = ratios(rank.measured->memory, predicted.memory);
+  }
+  return out;
+}
+
+json to_json(const Balance& balance) {
+  return {{"time", balance.time}, {"memory", balance.memory}};
+}
+
+json to_json(const MemoryAccount& account, Bytes device_memory) {
+  json lines = json::array();
+  for (const AccountLine& line : account.lines) {
+    lines.push_back({{"name", line.name},
+                     {"one_device", line.one_device.count},
+                     {"data_parallel", line.data_parallel.count}});
+  }
+  const AccountLine sum = account.sum();
+  return {{"lines", lines},
+          {"one_device", sum.one_device.count},
+          {"data_parallel", sum.data_parallel.count},
+          {"one_device_fits", sum.one_device <= device_memory},
+          {"data_parallel_fits", sum.data_parallel <= device_memory}};
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  json ranks = json::array();
+  for (const ReportRank& rank : report.ranks) ranks.push_back(to_json(rank));
+  const Bytes memory = report.one_device.device_memory;
+  json out = {{"title", report.title},
+              {"cost_table", report.cost_table},
+              {"ranks", ranks},
+              {"step_seconds", report.step.seconds()},
+              {"bubble", report.bubble},
+              {"balance", to_json(report.balance)},
+              {"one_device",
+               {{"device", report.one_device.device},
+                {"device_memory", memory.count},
+                {"step_seconds", report.one_device.busy.seconds()}}},
+              {"data_parallel_step_seconds", report.data_parallel_step.seconds()},
+              {"known_trainers", to_json(report.known_trainers, memory)},
+              {"done_right", to_json(report.done_right, memory)}};
+  if (report.measured_balance) {
+    out["measured"] = {{"step_seconds", report.measured_step->seconds()},
+                       {"bubble", *report.measured_bubble},
+                       {"balance", to_json(*report.measured_balance)}};
+  }
+  if (report.seen_on_one_device) {
+    const AccountLine sum = report.known_trainers.sum();
+    const Bytes need = *report.seen_on_one_device + sum.data_parallel - sum.one_device;
+    out["seen_on_one_device"] = {{"one_device", report.seen_on_one_device->count},
+                                 {"data_parallel", need.count},
+                                 {"data_parallel_fits", need <= memory}};
+  }
+  return out.dump();
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,158 @@
+// The report for people.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "partitioner/base/format.h"
+#include "partitioner/plan/report.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr const char* kLine = "    {:<22}{:>12}{:>12}{:>8}\n";
+
+std::string ratio_text(double measured, double predicted) {
+  return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : "-";
+}
+
+std::string mib(Bytes bytes) { return grouped(bytes.mib(), 1); }
+
+// "first ... last (n)": blocks are in order, the file has them all.
+std::string blocks_text(const std::vector<std::string>& blocks) {
+  if (blocks.empty()) return "no blocks";
+  if (blocks.size() == 1) return blocks.front();
+  return fmt::format("{} blocks, {} ... {}", blocks.size(), blocks.front(), blocks.back());
+}
+
+void write_rank(std::string& out, size_t index, const ReportRank& rank) {
+  out += fmt::format("\nrank {} ({}, {} {}): {}\n", index, rank.predicted.device,
+                     rank.stages.size() == 1 ? "stage" : "stages", fmt::join(rank.stages, ", "),
+                     blocks_text(rank.blocks));
+  const MeasuredRank* measured = rank.measured ? &*rank.measured : nullptr;
+  out += fmt::format(kLine, "", "predicted", measured ? "measured" : "", measured ? "ratio" : "");
+  const double busy = rank.predicted.busy.millis();
+  out += fmt::format(kLine, fmt::format("busy, ms ({:.1f} %)", rank.time_share * 100),
+                     grouped(busy, 1), measured ? grouped(measured->busy_seconds * 1e3, 1) : "",
+                     measured ? ratio_text(measured->busy_seconds * 1e3, busy) : "");
+  const auto line = [&](std::string_view name, Bytes predicted, Bytes seen) {
+    if (predicted.count == 0 && seen.count == 0) return;
+    out +=
+        fmt::format(kLine, fmt::format("{}, MiB", name), mib(predicted), measured ? mib(seen) : "",
+                    measured ? ratio_text(seen.mib(), predicted.mib()) : "");
+  };
+  for (int i = 0; i < kMemoryLines; ++i) {
+    const auto id = static_cast<MemoryLine>(i);
+    line(to_string(id), rank.predicted.memory[id], measured ? measured->memory[id] : Bytes{});
+  }
+  line("total", rank.predicted.memory.total(), measured ? measured->memory.total() : Bytes{});
+  if (measured) {
+    out += fmt::format(
+        "    resident size grew by {} over the base of {}; the model without base says {}\n",
+        mib_text(measured->peak_rss - measured->base_rss), mib_text(measured->base_rss),
+        mib_text(rank.predicted.memory.without_base()));
+    out += fmt::format("    processor time {:.1f} ms a step\n", measured->cpu_seconds * 1e3);
+  }
+  const Bytes total = rank.predicted.memory.total();
+  out += fmt::format("    {} {} of memory\n",
+                     total <= rank.predicted.device_memory ? "fits" : "DOES NOT FIT",
+                     mib_text(rank.predicted.device_memory));
+}
+
+void write_balance(std::string& out, const Report& report) {
+  out += fmt::format("\nbalance (max / mean; 1 is even)\n");
+  out +=
+      fmt::format("    time {:.3f}, memory {:.3f}, bubble {:.1f} %, step {}\n", report.balance.time,
+                  report.balance.memory, report.bubble * 100, millis_text(report.step));
+  if (report.measured_balance) {
+    out += fmt::format(
+        "    measured: time {:.3f}, memory {:.3f}, bubble {:.1f} %, step {} ({} of predicted)\n",
+        report.measured_balance->time, report.measured_balance->memory,
+        *report.measured_bubble * 100, millis_text(*report.measured_step),
+        ratio_text(report.measured_step->millis(), report.step.millis()));
+  }
+}
+
+void write_account(std::string& out, const MemoryAccount& account, const char* sum_name) {
+  constexpr const char* kRow = "    {:<52}{:>12}{:>15}\n";
+  out += fmt::format(kRow, "MiB", "one device", "data parallel");
+  for (const AccountLine& line : account.lines) {
+    out += fmt::format(kRow, line.name, mib(line.one_device), mib(line.data_parallel));
+  }
+  const AccountLine sum = account.sum();
+  out += fmt::format(kRow, sum_name, mib(sum.one_device), mib(sum.data_parallel));
+}
+
+std::string fit_text(Bytes need, const PlannedRank& device) {
+  return fmt::format("{} {} {} ({})", mib_text(need),
+                     need <= device.device_memory ? "fits" : "DOES NOT FIT",
+                     mib_text(device.device_memory), device.device);
+}
+
+void write_known(std::string& out, const Report& report) {
+  out +=
+      "\nthe same training as the known trainers do it (fp32 parameters; activations, workspace "
+      "and context come on top)\n";
+  write_account(out, report.known_trainers, "static sum");
+  const AccountLine sum = report.known_trainers.sum();
+  const Bytes more = sum.data_parallel - sum.one_device;
+  out += fmt::format(
+      "    Data parallel needs {} more, on every rank alike: the reducer's buckets hold one "
+      "element for each parameter\n"
+      "    with requires_grad, frozen or not.\n",
+      mib_text(more));
+  if (report.seen_on_one_device) {
+    const Bytes seen = *report.seen_on_one_device;
+    out += fmt::format("    You saw {} on one device: {}.\n", mib_text(seen),
+                       fit_text(seen, report.one_device));
+    out += fmt::format("    Data parallel then needs {} + {}: {}.\n", mib_text(seen),
+                       mib_text(more), fit_text(seen + more, report.one_device));
+  } else {
+    const bool fits = sum.data_parallel <= report.one_device.device_memory;
+    out += fmt::format("    Static sum under data parallel: {}{}.\n",
+                       fit_text(sum.data_parallel, report.one_device),
+                       fits ? ", before activations" : "");
+  }
+}
+
+void write_done_right(std::string& out, const Report& report) {
+  out +=
+      "\ndone right (frozen weights once and in half when mixed, no gradients for them, buckets as "
+      "views, encoders not resident)\n";
+  write_account(out, report.done_right, "sum");
+  const AccountLine sum = report.done_right.sum();
+  out +=
+      fmt::format("    one device:    {}, step {}\n", fit_text(sum.one_device, report.one_device),
+                  millis_text(report.one_device.busy));
+  out += fmt::format("    data parallel: {}, step {}\n",
+                     fit_text(sum.data_parallel, report.one_device),
+                     millis_text(report.data_parallel_step));
+  Bytes fullest;
+  for (const ReportRank& rank : report.ranks) {
+    fullest = std::max(fullest, rank.predicted.memory.total());
+  }
+  out += fmt::format("    this pipeline: {} on its fullest rank, step {}\n", mib_text(fullest),
+                     millis_text(report.step));
+  const bool fits = sum.data_parallel <= report.one_device.device_memory;
+  if (fits && report.data_parallel_step < report.step && report.ranks.size() > 1) {
+    out +=
+        "    Data parallel done right fits these devices and is predicted to be faster; the "
+        "pipeline is for smaller devices,\n"
+        "    larger pictures, slower links or smaller batches.\n";
+  } else if (fits && report.one_device.busy < report.step && report.ranks.size() > 1) {
+    out += "    One device alone fits the job and is predicted to be faster.\n";
+  }
+}
+
+}  // namespace
+
+std::string to_text(const Report& report) {
+  std::string out = fmt::format("memory balance: {}\ncosts: {}\n", report.title, report.cost_table);
+  for (size_t r = 0; r < report.ranks.size(); ++r) write_rank(out, r, report.ranks[r]);
+  write_balance(out, report);
+  write_known(out, report);
+  write_done_right(out, report);
+  return out;
+}
+
+}  // namespace stagecraft

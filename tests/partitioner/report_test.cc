@@ -1,0 +1,167 @@
+#include "partitioner/plan/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/toy_graph.h"
+
+namespace stagecraft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kMib = 1 << 20;
+
+BlockGraph toy() {
+  return ToyGraph()
+      .add("a", {"input.x"}, false)
+      .add("b", {"a"}, true)
+      .add("c", {"b"}, true)
+      .build("c");
+}
+
+Placement toy_placement() {
+  Placement placement;
+  placement.stage_of_block = {0, 0, 1};
+  placement.rank_of_stage = {0, 1};
+  placement.recompute.assign(3, false);
+  return placement;
+}
+
+PlannedRank planned(int64_t busy_ms, int64_t mib) {
+  PlannedRank rank{
+      .device = "toy", .device_memory = {40 * kMib}, .busy = {busy_ms * 1'000'000}, .memory = {}};
+  rank.memory[MemoryLine::kProcessBase] = {5 * kMib};
+  rank.memory[MemoryLine::kWeights] = {(mib - 5) * kMib};
+  return rank;
+}
+
+Plan toy_plan() {
+  Plan plan;
+  plan.graph_hash = graph_hash(toy());
+  plan.cluster = "two";
+  plan.stages = {{.rank = 0, .blocks = {"a", "b"}}, {.rank = 1, .blocks = {"c"}}};
+  plan.cost_table = "analytic, toy";
+  plan.predicted_step = {400'000'000};
+  plan.predicted_bubble = 0.25;
+  plan.ranks = {planned(300, 30), planned(100, 10)};
+  plan.one_device = planned(500, 35);
+  plan.data_parallel_step = {260'000'000};
+  plan.data_parallel_buffers = {2 * kMib};
+  return plan;
+}
+
+Measured toy_measured() {
+  Measured measured{.plan_hash = plan_hash(toy_plan()), .machine = "here", .steps = 3, .ranks = {}};
+  for (int r = 0; r < 2; ++r) {
+    MeasuredRank rank;
+    rank.memory[MemoryLine::kWeights] = {(r == 0 ? 50 : 5) * kMib};
+    rank.peak_allocator = rank.memory.without_base();
+    rank.peak_rss = {60 * kMib};
+    rank.base_rss = {6 * kMib};
+    rank.busy_seconds = r == 0 ? 0.3 : 0.2;
+    rank.step_seconds = 0.5;
+    rank.cpu_seconds = 0.35;
+    measured.ranks.push_back(rank);
+  }
+  return measured;
+}
+
+Report toy_report(const ReportOptions& options = {}) {
+  return make_report(toy_plan(), toy(), toy_placement(), options);
+}
+
+TEST(Report, BalanceIsMaxOverMean) {
+  const Report report = toy_report();
+  EXPECT_DOUBLE_EQ(report.balance.time, 1.5);
+  EXPECT_DOUBLE_EQ(report.balance.memory, 1.5);
+  EXPECT_DOUBLE_EQ(report.ranks[0].time_share, 0.75);
+  EXPECT_EQ(report.ranks[0].blocks, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Report, MeasuredStandsBesideThePrediction) {
+  ReportOptions options;
+  options.measured = toy_measured();
+  const Report report = toy_report(options);
+  EXPECT_DOUBLE_EQ(*report.measured_bubble, 0.5);
+  EXPECT_DOUBLE_EQ(report.measured_balance->time, 1.2);
+  EXPECT_THAT(to_text(report),
+              HasSubstr("weights, MiB                  25.0        50.0    2.00\n"));
+}
+
+TEST(Report, WithoutMeasurementsTheColumnIsEmpty) {
+  EXPECT_THAT(to_text(toy_report()), Not(HasSubstr("measured")));
+}
+
+TEST(Report, MeasurementsOfAnotherPlanAreRefused) {
+  ReportOptions options;
+  options.measured = toy_measured();
+  options.measured->plan_hash = "other";
+  const auto error = caught([&] { toy_report(options); });
+  EXPECT_EQ(error.code, ExitCode::kPlanMismatch);
+}
+
+TEST(Report, PlanWithoutPredictionsIsRefusedWithTheNextStep) {
+  Plan plan = toy_plan();
+  plan.ranks.clear();
+  const auto error = caught([&] { make_report(plan, toy(), toy_placement(), {}); });
+  EXPECT_EQ(error.code, ExitCode::kConfigInvalid);
+  EXPECT_THAT(error.message, HasSubstr("partition verify plan.yaml --cluster"));
+}
+
+TEST(Report, SaysWhenDataParallelDoneRightFitsAndIsFaster) {
+  EXPECT_THAT(
+      to_text(toy_report()),
+      HasSubstr("Data parallel done right fits these devices and is predicted to be faster"));
+  Plan plan = toy_plan();
+  plan.one_device.device_memory = {36 * kMib};  // 35 fits alone, 37 with the communicator does not
+  const std::string text = to_text(make_report(plan, toy(), toy_placement(), {}));
+  EXPECT_THAT(text, Not(HasSubstr("Data parallel done right fits")));
+  EXPECT_THAT(text, HasSubstr("data parallel: 37.0 MiB DOES NOT FIT 36.0 MiB (toy)"));
+}
+
+TEST(Report, SeenMemoryOnOneDeviceGivesWhatDataParallelNeeds) {
+  ReportOptions options;
+  options.other.vae = 5 * kMib;
+  options.seen_on_one_device = Bytes{39 * kMib + 900 * 1024};
+  const std::string text = to_text(toy_report(options));
+  EXPECT_THAT(text, HasSubstr("You saw 39.9 MiB on one device: 39.9 MiB fits 40.0 MiB (toy)."));
+  EXPECT_THAT(text, HasSubstr("on every rank alike"));
+}
+
+TEST(Report, JsonHoldsTheNumbersOfTheText) {
+  ReportOptions options;
+  options.measured = toy_measured();
+  const auto out = nlohmann::json::parse(to_json(toy_report(options)));
+  EXPECT_EQ(out["ranks"][0]["predicted"]["memory"]["weights"], 25 * kMib);
+  EXPECT_EQ(out["ranks"][0]["measured"]["peak_rss"], 60 * kMib);
+  EXPECT_DOUBLE_EQ(out["ranks"][0]["ratio"]["weights"], 2.0);
+  EXPECT_EQ(out["ranks"][1]["blocks"][0], "c");
+  EXPECT_DOUBLE_EQ(out["balance"]["memory"], 1.5);
+  EXPECT_EQ(out["done_right"]["data_parallel"], 37 * kMib);
+  EXPECT_EQ(out["done_right"]["data_parallel_fits"], true);
+}
+
+TEST(Measured, ReadsBackWhatItWrote) {
+  TempFolder folder;
+  write_measured(toy_measured(), folder.file("measured.json"));
+  EXPECT_EQ(read_measured(folder.file("measured.json")), toy_measured());
+}
+
+TEST(Measured, BrokenFileIsRefusedNamingTheKey) {
+  TempFolder folder;
+  std::string text = to_json(toy_measured());
+  const std::string key = "\"base_rss\":6291456";
+  text.replace(text.find(key), key.size(), "\"base_rss\":-1");
+  const auto error = caught([&] { read_measured(folder.write("m.json", text)); });
+  EXPECT_EQ(error.code, ExitCode::kDataInvalid);
+  EXPECT_THAT(error.message, HasSubstr("m.json: `ranks[0].base_rss` must be a whole number"));
+}
+
+}  // namespace
+}  // namespace stagecraft

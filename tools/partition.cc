@@ -1,0 +1,97 @@
+// `partition`: measures or counts what every block costs, splits the model into stages, writes
+// plan.yaml; checks plans and reports on them.
+#include "cli.h"
+#include "partition_commands.h"
+
+namespace stagecraft {
+namespace {
+
+const CLI::Range kPixels(64, 16384);
+
+void add_plan_options(CLI::App& app, PlanCommand& command) {
+  app.add_option("--config", command.config, "training file (configs/train)");
+  app.add_option("--cluster", command.cluster,
+                 "cluster file (configs/clusters), or its name there");
+  app.add_option("-o,--output", command.output, "plan file to write")->capture_default_str();
+  app.add_flag("--profile", command.profile, "measure the blocks on this machine");
+  app.add_option("--cost-table", command.cost_table, "save the costs here, reuse them when there");
+  app.add_option("--model", command.flags.model, "model file, instead of the training file's");
+  app.add_option("--width", command.flags.width, "pixels, a multiple of 64");
+  app.add_option("--height", command.flags.height, "pixels, a multiple of 64");
+  app.add_option("--precision", command.flags.precision, "fp32, fp16 or bf16");
+  app.add_option("--batch", command.flags.batch, "samples of an optimizer step");
+  app.add_option("--micro-batch", command.flags.micro_batch, "samples going through together");
+  app.add_option("--stages", command.stages, "stages; one per device unless given")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--memory-cap", command.memory_caps,
+                 "MiB a rank may use; one value, or one per rank")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  app.add_option("--schedule", command.schedule, "1f1b or gpipe")
+      ->check(CLI::IsMember(generator_names()))
+      ->capture_default_str();
+  app.add_flag("--json", command.json, "print one JSON object");
+}
+
+void add_graph_options(CLI::App& app, GraphCommand& command) {
+  app.add_option("--model", command.model, "model file (configs/models)")->required();
+  app.add_option("--width", command.width, "pixels")->check(kPixels)->capture_default_str();
+  app.add_option("--height", command.height, "pixels")->check(kPixels)->capture_default_str();
+  app.add_option("--precision", command.precision, "fp32, fp16 or bf16")->capture_default_str();
+  app.add_option("--what", command.trainable.what, "what is trained: controlnet or unet")
+      ->check(CLI::IsMember({"controlnet", "unet"}))
+      ->capture_default_str();
+  app.add_flag("!--sd-unlocked", command.trainable.sd_locked, "train the UNet's decoder as well");
+  app.add_flag("--only-mid-control", command.trainable.only_mid_control,
+               "only the middle residual is added");
+  app.add_flag("--json", command.json, "print one JSON object");
+}
+
+void add_verify_options(CLI::App& app, VerifyCommand& command) {
+  app.add_option("plan", command.plan, "plan file")->required();
+  app.add_option("-o,--output", command.output, "write the plan with predictions made anew");
+  app.add_option("--cluster", command.cluster, "for -o: cluster file, or its name");
+  app.add_option("--cost-table", command.cost_table, "for -o: costs to use, or where to save them");
+  app.add_flag("--json", command.json, "print one JSON object");
+}
+
+void add_report_options(CLI::App& app, ReportCommand& command) {
+  app.add_option("plan", command.plan, "plan file")->required();
+  app.add_option("--measured", command.measured, "measured.json of a run of this plan");
+  app.add_option("--seen-on-one-device", command.seen_on_one_device,
+                 "MiB your trainer takes on one device: says what data parallel would need")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--json", command.json, "print one JSON object");
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Splits the training of a diffusion model into pipeline stages.", "partition");
+  app.set_version_flag("--version", std::string("stagecraft 0.1.0"));
+  app.require_subcommand(0, 1);
+  PlanCommand plan;
+  GraphCommand graph;
+  VerifyCommand verify;
+  ReportCommand report;
+  add_plan_options(app, plan);
+  CLI::App* graph_app = app.add_subcommand("graph", "print the blocks of a model");
+  CLI::App* verify_app =
+      app.add_subcommand("verify", "check a plan, all faults with line and column");
+  CLI::App* report_app = app.add_subcommand("report", "memory balance, predicted and measured");
+  add_graph_options(*graph_app, graph);
+  add_verify_options(*verify_app, verify);
+  add_report_options(*report_app, report);
+  if (!parse_command_line(app, argc, argv)) return 0;
+  if (graph_app->parsed()) return run_graph(graph);
+  if (verify_app->parsed()) return run_verify(verify);
+  if (report_app->parsed()) return run_report(report);
+  if (plan.cluster.empty()) {
+    throw Error(ExitCode::kUsage,
+                "--cluster is missing: name a file of configs/clusters; see partition --help");
+  }
+  return run_plan(plan);
+}
+
+}  // namespace
+}  // namespace stagecraft
+
+int main(int argc, char** argv) { return stagecraft::run_main(argc, argv, stagecraft::run); }

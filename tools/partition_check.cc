@@ -1,0 +1,94 @@
+// `partition graph`, `partition verify`, `partition report`.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/network/build.h"
+#include "models/network/describe.h"
+#include "partition_commands.h"
+#include "partitioner/base/error.h"
+#include "partitioner/plan/make_plan.h"
+#include "partitioner/plan/report.h"
+
+namespace stagecraft {
+
+int run_graph(const GraphCommand& command) {
+  TrainConfig train;
+  train.model = command.model;
+  train.width = command.width;
+  train.height = command.height;
+  train.precision = command.precision;
+  train.trainable = command.trainable;
+  if (const std::string fault = validate(train); !fault.empty()) {
+    throw Error(ExitCode::kUsage, fault);
+  }
+  const Job job = load_job(train);
+  const std::vector<BlockGraph> graphs = {
+      job.graph, build_vae_encoder(job.model, command.width, command.height),
+      build_vae_decoder(job.model, command.width, command.height), build_text_encoder(job.model)};
+  const std::string text = command.json ? describe_json(graphs) : describe_text(graphs);
+  fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
+  return 0;
+}
+
+int run_verify(const VerifyCommand& command) {
+  Plan plan = read_plan(command.plan);
+  const Job job = load_job(plan.train);
+  const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
+  if (!command.output.empty()) {
+    if (command.cluster.empty()) {
+      throw Error(ExitCode::kUsage, "-o writes predictions anew and needs --cluster");
+    }
+    const Cluster cluster = load_cluster(command.cluster);
+    const CostTable costs =
+        load_costs({.file = command.cost_table, .profile = false, .quiet = command.json}, job,
+                   plan.train, cluster);
+    predict(plan, job.graph, resolved, costs, cluster);
+    write_plan(plan, job.graph, command.output);
+  }
+  const std::string hash = plan_hash(plan);
+  size_t actions = 0;
+  for (const auto& rank : resolved.schedule.ranks) actions += rank.size();
+  if (command.json) {
+    const nlohmann::json out = {{"code", 0},
+                                {"plan", command.plan},
+                                {"plan_hash", hash},
+                                {"stages", plan.stages.size()},
+                                {"ranks", resolved.placement.ranks()},
+                                {"micro_batches", resolved.micro_batch_sizes.size()},
+                                {"messages", resolved.schedule.messages.size()}};
+    fmt::print("{}\n", out.dump());
+    return 0;
+  }
+  fmt::print(
+      "{} can run: {} stages on {} ranks, {} micro-batches, {} actions, {} messages; plan {}\n",
+      command.plan, plan.stages.size(), resolved.placement.ranks(),
+      resolved.micro_batch_sizes.size(), actions, resolved.schedule.messages.size(),
+      hash.substr(0, 12));
+  if (!command.output.empty()) fmt::print("written: {}\n", command.output);
+  return 0;
+}
+
+int run_report(const ReportCommand& command) {
+  const Plan plan = read_plan(command.plan);
+  const Job job = load_job(plan.train);
+  const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
+  ReportOptions options{.other = other_parameters(job.model, plan.train.width, plan.train.height),
+                        .measured = {},
+                        .seen_on_one_device = {}};
+  if (!command.measured.empty()) options.measured = read_measured(command.measured);
+  if (command.seen_on_one_device) {
+    options.seen_on_one_device = Bytes::from_mib(*command.seen_on_one_device);
+  }
+  const Report report = make_report(plan, job.graph, resolved.placement, options);
+  if (command.json) {
+    nlohmann::json out = nlohmann::json::parse(to_json(report));
+    out["code"] = 0;
+    fmt::print("{}\n", out.dump());
+  } else {
+    fmt::print("{}", to_text(report));
+  }
+  return 0;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,77 @@
+// The commands of `partition`: their options as parsed, and one function each that returns the exit
+// code or throws Error.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/config/model_config.h"
+#include "partitioner/graph/graph.h"
+#include "partitioner/plan/ddp.h"
+#include "partitioner/plan/plan.h"
+
+namespace stagecraft {
+
+// Flags that override the training file.
+struct TrainFlags {
+  std::optional<std::string> model, precision;
+  std::optional<int64_t> width, height, batch, micro_batch;
+};
+
+struct PlanCommand {
+  std::string config, cluster, output = "plan.yaml", schedule = "1f1b";
+  TrainFlags flags;
+  bool profile = false;
+  std::string cost_table;           // file to save and reuse; empty: none
+  int stages = 0;                   // 0: one per device
+  std::vector<double> memory_caps;  // MiB; one for all ranks, or one per rank
+  bool json = false;
+};
+int run_plan(const PlanCommand& command);
+
+struct GraphCommand {
+  std::string model, precision = "fp32";
+  int64_t width = 512, height = 512;
+  TrainableConfig trainable;
+  bool json = false;
+};
+int run_graph(const GraphCommand& command);
+
+struct VerifyCommand {
+  std::string plan, cluster, cost_table, output;
+  bool json = false;
+};
+int run_verify(const VerifyCommand& command);
+
+struct ReportCommand {
+  std::string plan, measured;
+  std::optional<double> seen_on_one_device;  // MiB
+  bool json = false;
+};
+int run_report(const ReportCommand& command);
+
+// What a job means in data: the model file read and its training graph built.
+struct Job {
+  ModelConfig model;
+  BlockGraph graph;
+};
+Job load_job(const TrainConfig& train);
+OtherParameters other_parameters(const ModelConfig& model, int64_t width, int64_t height);
+
+// The cluster file `name`, or configs/clusters/<name>.yaml when there is no such file. Throws
+// ConfigError.
+Cluster load_cluster(const std::string& name);
+
+// Costs for the job: read from `file` when it is there, else measured or counted, and saved to
+// `file` unless that is empty. Throws ConfigError (4) when the file holds costs of another job.
+struct CostSource {
+  std::string file;
+  bool profile = false;
+  bool quiet = false;
+};
+CostTable load_costs(const CostSource& source, const Job& job, const TrainConfig& train,
+                     const Cluster& cluster);
+
+}  // namespace stagecraft

@@ -1,0 +1,82 @@
+// Files to data: job, cluster, costs.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "models/network/build.h"
+#include "partition_commands.h"
+#include "partitioner/base/error.h"
+#include "partitioner/cost/analytic.h"
+#include "pipeline/profile/profiler.h"
+
+namespace stagecraft {
+namespace {
+
+int64_t parameters_of(const BlockGraph& graph) {
+  int64_t sum = 0;
+  for (const Block& block : graph.blocks) sum += block.parameters();
+  return sum;
+}
+
+CostTable measure(const Job& job, const TrainConfig& train, bool quiet) {
+  const bool show = !quiet && ::isatty(STDERR_FILENO) == 1;
+  ProfileOptions options;
+  if (show) {
+    options.on_progress = [](int done, int all) {
+      fmt::print(stderr, "\rmeasuring block {} of {}{}", done, all, done == all ? "\n" : "");
+    };
+  }
+  return measure_cost_table(job.graph, train, options);
+}
+
+}  // namespace
+
+Job load_job(const TrainConfig& train) {
+  Job job{.model = read_model_config(train.model), .graph = {}};
+  job.graph =
+      build_training_graph(job.model, train.width, train.height, train.trainable, train.precision);
+  return job;
+}
+
+OtherParameters other_parameters(const ModelConfig& model, int64_t width, int64_t height) {
+  return {.vae = parameters_of(build_vae_encoder(model, width, height)) +
+                 parameters_of(build_vae_decoder(model, width, height)),
+          .text_encoder = parameters_of(build_text_encoder(model))};
+}
+
+Cluster load_cluster(const std::string& name) {
+  const std::filesystem::path shipped =
+      std::filesystem::path("configs/clusters") / (name + ".yaml");
+  const bool by_name = !std::filesystem::exists(name) && std::filesystem::exists(shipped);
+  return read_cluster(by_name ? shipped.string() : name);
+}
+
+CostTable load_costs(const CostSource& source, const Job& job, const TrainConfig& train,
+                     const Cluster& cluster) {
+  for (const Device& device : cluster.devices) {
+    if (device.name != cluster.devices.front().name) {
+      throw ConfigError(
+          fmt::format("cluster {} mixes {} and {}: one plan needs devices of one kind, "
+                      "which may differ in memory",
+                      cluster.name, cluster.devices.front().name, device.name));
+    }
+  }
+  if (!source.file.empty() && std::filesystem::exists(source.file)) {
+    CostTable table = read_cost_table(source.file);
+    const bool wanted = table.made_by == "measured" || !source.profile;
+    if (wanted) {
+      check_cost_table(table, job.graph, train.precision, train.micro_batch);
+      if (!source.quiet)
+        fmt::print("costs from {}: {}, {}\n", source.file, table.made_by, table.machine);
+      return table;
+    }
+  }
+  CostTable table = source.profile ? measure(job, train, source.quiet)
+                                   : analytic_cost_table(job.graph, cluster.devices.front(),
+                                                         train.precision, train.micro_batch);
+  if (!source.file.empty()) write_cost_table(table, source.file);
+  return table;
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,111 @@
+// `partition --config ... --cluster ... -o plan.yaml`: costs, search, plan, report.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "partition_commands.h"
+#include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
+#include "partitioner/plan/make_plan.h"
+#include "partitioner/plan/report.h"
+#include "partitioner/solver/solver.h"
+
+namespace stagecraft {
+namespace {
+
+TrainConfig train_config(const PlanCommand& command) {
+  TrainConfig train;
+  if (!command.config.empty()) train = read_train_config(command.config);
+  const TrainFlags& flags = command.flags;
+  if (flags.model) train.model = *flags.model;
+  if (flags.precision) train.precision = *flags.precision;
+  if (flags.width) train.width = *flags.width;
+  if (flags.height) train.height = *flags.height;
+  if (flags.batch) train.batch = *flags.batch;
+  if (flags.micro_batch) train.micro_batch = *flags.micro_batch;
+  if (train.model.empty()) {
+    throw Error(ExitCode::kUsage, "no model: give --config train.yaml or --model model.yaml");
+  }
+  if (const std::string fault = validate(train); !fault.empty()) {
+    throw Error(ExitCode::kUsage, fmt::format("with the flags given, {}", fault));
+  }
+  return train;
+}
+
+SolverOptions solver_options(const PlanCommand& command, const TrainConfig& train,
+                             const Cluster& cluster) {
+  SolverOptions options{.stages = command.stages,
+                        .schedule = command.schedule,
+                        .memory_caps = {},
+                        .batch = train.batch,
+                        .micro_batch = train.micro_batch};
+  const size_t ranks =
+      command.stages > 0 ? static_cast<size_t>(command.stages) : cluster.devices.size();
+  if (command.memory_caps.size() > 1 && command.memory_caps.size() != ranks) {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--memory-cap gives {} values; give one, or one for each of {} ranks",
+                            command.memory_caps.size(), ranks));
+  }
+  if (command.memory_caps.size() == 1) {
+    options.memory_caps.assign(ranks, Bytes::from_mib(command.memory_caps.front()));
+  } else {
+    for (const double mib : command.memory_caps)
+      options.memory_caps.push_back(Bytes::from_mib(mib));
+  }
+  return options;
+}
+
+void print_summary(const Plan& plan, const Solution& solution) {
+  fmt::print("{} down-sets; bottleneck {}, {}\n", grouped(solution.down_sets),
+             millis_text(solution.bottleneck),
+             solution.proven_bound == solution.bottleneck
+                 ? "proven to be the least"
+                 : fmt::format("nothing below {} is possible", millis_text(solution.proven_bound)));
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const PlanStage& stage = plan.stages[s];
+    const PlannedRank& rank = plan.ranks[static_cast<size_t>(stage.rank)];
+    fmt::print("stage {} on rank {}: {} blocks from {}, busy {}, {} of {}\n", s, stage.rank,
+               stage.blocks.size(), stage.blocks.empty() ? "-" : stage.blocks.front(),
+               millis_text(rank.busy), mib_text(rank.memory.total()), mib_text(rank.device_memory));
+  }
+}
+
+}  // namespace
+
+int run_plan(const PlanCommand& command) {
+  const TrainConfig train = train_config(command);
+  const Cluster cluster = load_cluster(command.cluster);
+  const Job job = load_job(train);
+  const CostTable costs =
+      load_costs({.file = command.cost_table, .profile = command.profile, .quiet = command.json},
+                 job, train, cluster);
+  const Solution solution =
+      solve(job.graph, costs, cluster, solver_options(command, train, cluster));
+  Plan plan = make_plan(train, job.graph, solution.placement, command.schedule);
+  const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
+  predict(plan, job.graph, resolved, costs, cluster);
+  write_plan(plan, job.graph, command.output);
+  const Report report =
+      make_report(plan, job.graph, resolved.placement,
+                  {.other = other_parameters(job.model, train.width, train.height),
+                   .measured = {},
+                   .seen_on_one_device = {}});
+  if (command.json) {
+    nlohmann::json out = {{"code", 0},
+                          {"plan", command.output},
+                          {"plan_hash", plan_hash(plan)},
+                          {"down_sets", solution.down_sets},
+                          {"bottleneck_seconds", solution.bottleneck.seconds()},
+                          {"proven_bound_seconds", solution.proven_bound.seconds()},
+                          {"report", nlohmann::json::parse(to_json(report))}};
+    fmt::print("{}\n", out.dump());
+    return 0;
+  }
+  print_summary(plan, solution);
+  fmt::print("\n{}\nwritten: {}\nnext: pipetrain --plan {}{} --weights DIR --data DIR --out DIR\n",
+             to_text(report), command.output, command.output,
+             command.config.empty() ? "" : " --config " + command.config);
+  return 0;
+}
+
+}  // namespace stagecraft
