@@ -1,24 +1,12 @@
 // The graph's fingerprint: SHA-256 over a canonical text, one line for each thing that matters.
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <iterator>
 
-#include "partitioner/base/error.h"
+#include "partitioner/base/sha256.h"
 #include "partitioner/graph/graph.h"
 
 namespace stagecraft {
-namespace {
-
-std::string sha256(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int length = 0;
-  check(EVP_Digest(text.data(), text.size(), digest, &length, EVP_sha256(), nullptr) == 1,
-        "SHA-256 failed");
-  return fmt::format("{:02x}", fmt::join(digest, digest + length, ""));
-}
-
-}  // namespace
 
 std::string graph_hash(const BlockGraph& graph) {
   std::string text;
@@ -42,7 +30,7 @@ std::string graph_hash(const BlockGraph& graph) {
       line("op {} [{}] {} [{}] [{}] {:.17g}", to_string(op.kind), fmt::join(op.inputs, ","),
            op.output, fmt::join(op.params, ","), fmt::join(op.ints, ","), op.eps);
   }
-  return sha256(text);
+  return sha256_hex(text);
 }
 
 }  // namespace stagecraft

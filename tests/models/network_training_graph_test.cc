@@ -241,7 +241,13 @@ TEST(TrainingGraph, SavedBytesOfOneSampleAt512) {
   EXPECT_NEAR(control.kept + control.gelu_outputs, 804, 1);
   const SavedMib decoder = saved_mib(graph, "unet");
   EXPECT_NEAR(decoder.kept + decoder.gelu_outputs, 767, 1);
+  EXPECT_NEAR(control.kept, 732.6, 0.1);
   EXPECT_NEAR(decoder.kept, 662.2, 0.1);
+}
+
+TEST(TrainingGraph, TinyModelOfTheTestsIsTheModelFile) {
+  EXPECT_EQ(tiny_model(),
+            read_model_config(STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet_tiny.yaml"));
 }
 
 TEST(TrainingGraph, SizeThatIsNoMultipleOf64IsRefused) {

@@ -1,0 +1,50 @@
+// Names and shapes of every parameter against the installed diffusers and transformers, at real
+// size.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "models/network/build.h"
+#include "tests/models_torch/reference.h"
+
+namespace stagecraft {
+namespace {
+
+using ::testing::IsEmpty;
+
+std::vector<std::string> missing_from(const std::set<std::string>& some,
+                                      const std::set<std::string>& all) {
+  std::vector<std::string> missing;
+  std::ranges::set_difference(all, some, std::back_inserter(missing));
+  return missing;
+}
+
+TEST(NetworkNames, EveryParameterIsNamedAndShapedAsInDiffusersAndTransformers) {
+  std::set<std::string> theirs;
+  std::istringstream lines(stagecraft::testing::run_command(
+      "'" STAGECRAFT_PYTHON "' '" STAGECRAFT_SOURCE_DIR "/tests/python/list_parameters.py'"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("parameter ")) theirs.insert(line.substr(10));
+  }
+  std::set<std::string> ours;
+  const ModelConfig model;
+  for (const BlockGraph& graph :
+       {build_training_graph(model, 64, 64, {}), build_vae_encoder(model, 64, 64),
+        build_vae_decoder(model, 64, 64), build_text_encoder(model)}) {
+    for (const Block& block : graph.blocks) {
+      for (const Param& param : block.params)
+        ours.insert(fmt::format("{} {}", param.name, fmt::join(param.shape, ",")));
+    }
+  }
+  EXPECT_EQ(ours.size(), 686u + 340u + 248u + 196u);
+  EXPECT_THAT(missing_from(ours, theirs), IsEmpty()) << "theirs only";
+  EXPECT_THAT(missing_from(theirs, ours), IsEmpty()) << "ours only";
+}
+
+}  // namespace
+}  // namespace stagecraft
