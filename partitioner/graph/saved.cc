@@ -18,7 +18,8 @@ class SavedSet {
   explicit SavedSet(size_t tensors) : kept_(tensors, false) {}
 
   void keep(int tensor) { kept_[tensor] = true; }
-  void keep_statistics(int64_t count) { extra_bytes_ += count * kStatisticBytes; }
+  void keep_bytes(int64_t bytes) { extra_bytes_ += bytes; }
+  void keep_statistics(int64_t count) { keep_bytes(count * kStatisticBytes); }
 
   SavedTensors take() const {
     SavedTensors saved{.tensors = {}, .extra_bytes = extra_bytes_};
@@ -54,8 +55,13 @@ void keep_for(const Block& block, const Op& op, SavedSet& saved) {
       return;
     case OpKind::kSilu:
     case OpKind::kQuickGelu:
-    case OpKind::kGeglu:
       saved.keep(op.inputs[0]);
+      return;
+    case OpKind::kGeglu:  // both halves are views of the input; the product also keeps GELU of the
+                          // gate
+      saved.keep(op.inputs[0]);
+      saved.keep_bytes(block.tensors[op.output].elements() *
+                       size_of(block.tensors[op.output].dtype));
       return;
     case OpKind::kAttention:  // q, k and v are views of their producers' outputs; all or none are
                               // kept

@@ -49,8 +49,9 @@ int first_consumer(const BlockGraph& graph, const Block& block) {
 }
 
 void join_neighbours(const BlockGraph& graph, const std::vector<bool>& replicated, Groups& groups) {
+  const auto is_searched = [&](int b) { return graph.blocks[b].reaches_loss && !replicated[b]; };
   const auto join = [&](int a, int b) {
-    if (b >= 0 && !replicated[a] && !replicated[b]) groups.join(a, b);
+    if (b >= 0 && is_searched(a) && is_searched(b)) groups.join(a, b);
   };
   for (int b = 0; b < static_cast<int>(graph.blocks.size()); ++b) {
     const Block& block = graph.blocks[b];
@@ -64,10 +65,25 @@ void join_neighbours(const BlockGraph& graph, const std::vector<bool>& replicate
           return graph.blocks[p].kind == BlockKind::kHintConv;
         }))
       for (int p : producers) join(b, p);
-    // A block that never runs costs its parameters only.
-    if (!block.reaches_loss && !replicated[b]) {
-      const int neighbour = !producers.empty() ? producers.front() : first_consumer(graph, block);
-      join(b, neighbour >= 0 ? neighbour : 0);
+  }
+}
+
+// A block that never runs costs its parameters only, and no stage may consist of such blocks: it
+// goes with the nearest running block above it that it hangs on, or else before it in position.
+void join_idle(const BlockGraph& graph, const std::vector<bool>& replicated, Groups& groups) {
+  const auto is_running = [&](int b) { return graph.blocks[b].reaches_loss && !replicated[b]; };
+  int before = -1;
+  for (int b = 0; b < static_cast<int>(graph.blocks.size()) && before < 0; ++b)
+    if (is_running(b)) before = b;
+  std::vector<int> host(graph.blocks.size(), -1);
+  for (int b = 0; b < static_cast<int>(graph.blocks.size()); ++b) {
+    if (is_running(b)) {
+      before = host[b] = b;
+    } else if (!graph.blocks[b].reaches_loss) {
+      host[b] = before;
+      for (int p : producers_of(graph, graph.blocks[b]))
+        if (host[p] >= 0) host[b] = host[p];
+      if (host[b] >= 0) groups.join(b, host[b]);
     }
   }
 }
@@ -127,6 +143,7 @@ Units glue(const BlockGraph& graph) {
   }
   Groups groups(graph.blocks.size());
   join_neighbours(graph, replicated, groups);
+  join_idle(graph, replicated, groups);
   const auto pairs = stage_order_pairs(graph, units.replicated);
   join_cycles(pairs, graph.blocks.size(), groups);
   std::vector<std::vector<int>> members(graph.blocks.size());

@@ -9,9 +9,6 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kFullSize = 4;  // fp32
-constexpr int64_t kHalfSize = 2;
-
 int64_t total_time(const BlockCost& cost) {
   return cost.forward.median.count + cost.backward_input.median.count +
          cost.backward_weight.median.count;
@@ -78,12 +75,12 @@ std::vector<int> StageCosts::blocks_run(const UnitSet& units) const {
 }
 
 int64_t StageCosts::fixed_bytes(int block) const {
-  const int64_t parameters = graph_.blocks[block].parameters();
-  const int64_t compute = costs_.precision == "fp32" ? kFullSize : kHalfSize;
-  if (!graph_.blocks[block].trainable) return parameters * compute;
-  const int64_t master = compute == kFullSize ? 0 : kFullSize;
-  return parameters *
-         (compute + kFullSize + master + 2 * kFullSize);  // gradients; Adam's two moments
+  const Block& b = graph_.blocks[block];
+  const bool mixed = costs_.precision != "fp32";
+  int64_t per_parameter = mixed ? 2 : 4;
+  if (b.trainable) per_parameter += mixed ? 4 : 0;            // master weights
+  if (b.trainable && b.reaches_loss) per_parameter += 4 + 8;  // gradients, Adam's moments
+  return b.parameters() * per_parameter;
 }
 
 int64_t StageCosts::footprint(int block) const {
@@ -97,7 +94,7 @@ int64_t StageCosts::footprint(int block) const {
 
 namespace {
 
-// One micro-batch through one stage.
+// One micro-batch through one stage, by the rules of simulate/rank_replay.cc.
 class StageReplay {
  public:
   StageReplay(const BlockGraph& graph, const std::vector<const BlockCost*>& costs,
@@ -108,13 +105,17 @@ class StageReplay {
         costs_(costs),
         bytes_(value_bytes),
         gradient_consumers_(gradient_consumers),
-        blocks_(blocks) {
-    position_.assign(graph.blocks.size(), -1);
+        blocks_(blocks),
+        position_(graph.blocks.size(), -1),
+        values_(graph.values.size()) {
     for (size_t i = 0; i < blocks.size(); ++i) position_[blocks[i]] = static_cast<int>(i);
-    values_.assign(graph.values.size(), ValueUse{});
     for (int i = 0; i < static_cast<int>(blocks.size()); ++i) note_uses(i);
+    for (int b : blocks) has_backward_ = has_backward_ || graph.blocks[b].state != BlockState::kF;
+    has_loss_ = is_here(graph.output);
+    if (has_loss_ && has_backward_) kept_ += bytes_[graph.output];  // the prediction's gradient
   }
 
+  // Between forward and backward.
   int64_t kept() const { return kept_; }
 
   int64_t forward_peak() const {
@@ -124,109 +125,120 @@ class StageReplay {
     for (int i = 0; i < static_cast<int>(blocks_.size()); ++i) {
       const Block& block = graph_.blocks[blocks_[i]];
       const BlockCost& cost = *costs_[blocks_[i]];
-      live += cost.saved_internal.count + bytes_[block.output];
+      for (size_t a = 0; a < block.inputs.size(); ++a)
+        if (values_[block.inputs[a]].first_reader == i && is_local(block.inputs[a]) &&
+            !is_repeated(block, a))
+          live += bytes_[block.inputs[a]];
+      live += bytes_[block.output];
+      if (block.state != BlockState::kF) live += cost.saved_internal.count;
       peak = std::max(peak, live + cost.workspace_forward.count);
-      if (!outlives_forward(block.output) && values_[block.output].last_reader < 0)
+      if (values_[block.output].last_reader < 0 && !outlives_forward(block.output))
         live -= bytes_[block.output];
       for (size_t a = 0; a < block.inputs.size(); ++a) {
         const int v = block.inputs[a];
-        if (graph_.values[v].producer < 0 || is_repeated(block, a)) continue;
-        if (values_[v].last_reader == i && !outlives_forward(v)) live -= bytes_[v];
+        if (values_[v].last_reader == i && !outlives_forward(v) && !is_repeated(block, a))
+          live -= bytes_[v];
       }
     }
-    return peak;
+    return has_loss_ ? std::max(peak, live + 2 * bytes_[graph_.output]) : peak;
   }
 
   int64_t backward_peak() const {
-    int64_t live = kept_, peak = kept_;
+    int64_t live = kept_;
     std::vector<bool> has_gradient(values_.size(), false);
+    if (has_loss_) has_gradient[graph_.output] = true;
     for (size_t v = 0; v < values_.size(); ++v) {
-      if (!waits_for_backward(static_cast<int>(v))) continue;
+      if (!receives_gradient(static_cast<int>(v))) continue;
       has_gradient[v] = true;
       live += bytes_[v];
     }
-    peak = std::max(peak, live);
+    int64_t peak = live;
     for (int i = static_cast<int>(blocks_.size()) - 1; i >= 0; --i) {
       const Block& block = graph_.blocks[blocks_[i]];
       if (block.state == BlockState::kF) continue;
       const BlockCost& cost = *costs_[blocks_[i]];
       int64_t made = 0, stays = 0;
-      for (size_t a = 0; a < block.inputs.size(); ++a) {
-        const int v = block.inputs[a];
+      for (int v : block.inputs) {
         if (!graph_.values[v].carries_grad) continue;
         made += bytes_[v];
         if (!has_gradient[v]) stays += bytes_[v];
         has_gradient[v] = true;
       }
       peak = std::max(peak, live + made + cost.workspace_backward.count);
-      live += stays - cost.saved_internal.count;
-      if (has_gradient[block.output]) live -= bytes_[block.output];
-      for (size_t v_at = 0; v_at < block.inputs.size(); ++v_at)
-        if (!is_repeated(block, v_at) && values_[block.inputs[v_at]].first_keeper == i)
-          live -= bytes_[block.inputs[v_at]];
+      live += stays - cost.saved_internal.count - bytes_[block.output];
+      for (size_t a = 0; a < block.inputs.size(); ++a)
+        if (values_[block.inputs[a]].first_keeper == i && !is_repeated(block, a))
+          live -= bytes_[block.inputs[a]];
       if (values_[block.output].first_keeper == i) live -= bytes_[block.output];
     }
     return peak;
   }
 
+  // Directed pairs of ranks that the stage surely talks on.
+  int channels() const {
+    bool sends = false, receives = false, sends_gradient = false, receives_gradients = false;
+    for (size_t v = 0; v < values_.size(); ++v) {
+      const int value = static_cast<int>(v);
+      sends = sends || values_[v].sent;
+      receives_gradients = receives_gradients || receives_gradient(value);
+      if (values_[v].last_reader < 0 || !is_received(value)) continue;
+      receives = true;
+      sends_gradient = sends_gradient || graph_.values[v].carries_grad;
+    }
+    return int{sends} + int{receives} + int{sends_gradient} + int{receives_gradients};
+  }
+
  private:
   struct ValueUse {
-    int last_reader = -1;  // position in the stage
-    int first_keeper =
-        -1;  // position in the stage of the first block that keeps it; last in the backward pass
-    bool sent = false;  // read by a block that is not in the stage
+    int first_reader = -1, last_reader = -1;  // positions in the stage
+    int first_keeper = -1;  // the first block that keeps it: last in the backward pass
+    bool sent = false;      // read by a block that is not in the stage
   };
 
   static bool is_repeated(const Block& block, size_t argument) {
-    return std::find(block.inputs.begin(),
-                     block.inputs.begin() + static_cast<std::ptrdiff_t>(argument),
-                     block.inputs[argument]) !=
-           block.inputs.begin() + static_cast<std::ptrdiff_t>(argument);
+    const auto here = block.inputs.begin() + static_cast<std::ptrdiff_t>(argument);
+    return std::find(block.inputs.begin(), here, *here) != here;
   }
 
+  bool is_local(int value) const { return graph_.values[value].producer < 0; }
   bool is_here(int value) const {
-    const int producer = graph_.values[value].producer;
-    return producer >= 0 && position_[producer] >= 0;
+    return !is_local(value) && position_[graph_.values[value].producer] >= 0;
   }
-  bool is_received(int value) const {
-    return graph_.values[value].producer >= 0 && !is_here(value);
-  }
+  bool is_received(int value) const { return !is_local(value) && !is_here(value); }
   bool outlives_forward(int value) const {
     return values_[value].first_keeper >= 0 || values_[value].sent || value == graph_.output;
   }
 
   void keep(int value, int position) {
-    if (graph_.values[value].producer < 0) return;  // local inputs are not counted here
-    if (values_[value].first_keeper < 0) {
-      values_[value].first_keeper = position;
-      kept_ += bytes_[value];
-    }
+    if (values_[value].first_keeper >= 0) return;
+    values_[value].first_keeper = position;
+    kept_ += bytes_[value];
   }
 
   void note_uses(int position) {
-    const int index = blocks_[position];
-    const Block& block = graph_.blocks[index];
-    const BlockCost& cost = *costs_[index];
+    const Block& block = graph_.blocks[blocks_[position]];
+    const BlockCost& cost = *costs_[blocks_[position]];
+    const bool keeps = block.state != BlockState::kF;
     for (size_t a = 0; a < block.inputs.size(); ++a) {
-      values_[block.inputs[a]].last_reader = position;
-      if (a < cost.keeps_input.size() && cost.keeps_input[a]) keep(block.inputs[a], position);
+      ValueUse& use = values_[block.inputs[a]];
+      if (use.first_reader < 0) use.first_reader = position;
+      use.last_reader = position;
+      if (keeps && a < cost.keeps_input.size() && cost.keeps_input[a])
+        keep(block.inputs[a], position);
     }
-    if (cost.keeps_output) keep(block.output, position);
-    kept_ += cost.saved_internal.count;
+    if (keeps && cost.keeps_output) keep(block.output, position);
+    if (keeps) kept_ += cost.saved_internal.count;
     for (int consumer : graph_.values[block.output].consumers)
       if (graph_.blocks[consumer].reaches_loss && position_[consumer] < 0)
         values_[block.output].sent = true;
   }
 
-  // A gradient that is there before the stage's backward pass starts: of the prediction, or summed
-  // by later stages.
-  bool waits_for_backward(int value) const {
-    if (value == graph_.output) return is_here(value);
-    bool here = is_here(value), elsewhere = false;
+  // Later stages have summed their part of the value's gradient before this stage's backward pass.
+  bool receives_gradient(int value) const {
     const std::vector<int>& consumers = gradient_consumers_[value];
-    if (consumers.empty()) return false;
-    for (int consumer : consumers) (position_[consumer] >= 0 ? here : elsewhere) = true;
-    return here && elsewhere && position_[consumers.back()] < 0;
+    if (consumers.empty() || position_[consumers.back()] >= 0) return false;
+    return is_here(value) ||
+           std::ranges::any_of(consumers, [&](int c) { return position_[c] >= 0; });
   }
 
   const BlockGraph& graph_;
@@ -236,6 +248,7 @@ class StageReplay {
   const std::vector<int>& blocks_;
   std::vector<int> position_;  // by block, -1: not in the stage
   std::vector<ValueUse> values_;
+  bool has_backward_ = false, has_loss_ = false;
   int64_t kept_ = 0;
 };
 
@@ -244,7 +257,7 @@ class StageReplay {
 StageCost StageCosts::of(const UnitSet& units) const {
   const std::vector<int> blocks = blocks_run(units);
   const StageReplay replay(graph_, cost_, value_bytes_, gradient_consumers_, blocks);
-  StageCost cost{.time = time(units), .in_flight = replay.kept()};
+  StageCost cost{.time = time(units), .in_flight = replay.kept(), .channels = replay.channels()};
   cost.peak = std::max(replay.forward_peak(), replay.backward_peak());
   for (int b : blocks) cost.fixed += fixed_bytes(b);
   for (int u : units.members())
@@ -268,7 +281,9 @@ StageContext stage_context(const std::string& schedule, int stage, int stages,
 int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device) {
   const int64_t dynamic =
       (cost.in_flight * context.samples + cost.peak * context.running) / context.micro_batch;
-  return device.base.count + cost.fixed + dynamic;
+  const auto slack = static_cast<int64_t>(device.slack_fraction * static_cast<double>(dynamic));
+  return device.base.count + cost.fixed + dynamic + slack +
+         device.comm_buffer_per_peer.count * cost.channels;
 }
 
 }  // namespace stagecraft
