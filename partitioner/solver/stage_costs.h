@@ -21,8 +21,8 @@ struct StageCost {
   int64_t time = 0;       // ns, forward and backward of one micro-batch
   int64_t fixed = 0;      // bytes: weights, gradients, masters, optimizer
   int64_t in_flight = 0;  // bytes one more micro-batch in flight adds
-  int64_t peak =
-      0;  // bytes of the micro-batch that runs at its worst moment, what it keeps included
+  int64_t peak = 0;       // bytes of the running micro-batch at its worst moment, what it keeps too
+  int channels = 0;       // directed pairs of ranks it talks on, at least
 };
 
 class StageCosts {
