@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "partitioner/base/error.h"
 
@@ -100,11 +99,12 @@ class StageReplay {
   StageReplay(const BlockGraph& graph, const std::vector<const BlockCost*>& costs,
               const std::vector<int64_t>& value_bytes,
               const std::vector<std::vector<int>>& gradient_consumers,
-              const std::vector<int>& blocks)
+              const std::vector<int>& unit_of_block, const std::vector<int>& blocks)
       : graph_(graph),
         costs_(costs),
         bytes_(value_bytes),
         gradient_consumers_(gradient_consumers),
+        unit_of_block_(unit_of_block),
         blocks_(blocks),
         position_(graph.blocks.size(), -1),
         values_(graph.values.size()) {
@@ -228,6 +228,7 @@ class StageReplay {
     }
     if (keeps && cost.keeps_output) keep(block.output, position);
     if (keeps) kept_ += cost.saved_internal.count;
+    if (unit_of_block_[blocks_[position]] < 0) return;  // replicated: never sent
     for (int consumer : graph_.values[block.output].consumers)
       if (graph_.blocks[consumer].reaches_loss && position_[consumer] < 0)
         values_[block.output].sent = true;
@@ -245,6 +246,7 @@ class StageReplay {
   const std::vector<const BlockCost*>& costs_;
   const std::vector<int64_t>& bytes_;
   const std::vector<std::vector<int>>& gradient_consumers_;
+  const std::vector<int>& unit_of_block_;
   const std::vector<int>& blocks_;
   std::vector<int> position_;  // by block, -1: not in the stage
   std::vector<ValueUse> values_;
@@ -256,9 +258,11 @@ class StageReplay {
 
 StageCost StageCosts::of(const UnitSet& units) const {
   const std::vector<int> blocks = blocks_run(units);
-  const StageReplay replay(graph_, cost_, value_bytes_, gradient_consumers_, blocks);
+  const StageReplay replay(graph_, cost_, value_bytes_, gradient_consumers_, order_.unit_of_block,
+                           blocks);
   StageCost cost{.time = time(units), .in_flight = replay.kept(), .channels = replay.channels()};
-  cost.peak = std::max(replay.forward_peak(), replay.backward_peak());
+  cost.forward_peak = replay.forward_peak();
+  cost.backward_peak = replay.backward_peak();
   for (int b : blocks) cost.fixed += fixed_bytes(b);
   for (int u : units.members())
     for (int b : order_.units.blocks[u])
@@ -270,17 +274,24 @@ StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch) {
   const int count = static_cast<int>(micro_batch_sizes.size());
   const int in_flight = schedule == "gpipe" ? count : std::min(count, stages - stage);
-  const int64_t others = std::accumulate(micro_batch_sizes.begin() + 1,
-                                         micro_batch_sizes.begin() + in_flight, int64_t{0});
-  return {.in_flight = in_flight,
-          .samples = others,
-          .running = micro_batch_sizes.front(),
-          .micro_batch = micro_batch};
+  StageContext context{.forward = {}, .backward = {}, .micro_batch = micro_batch};
+  int64_t before = 0;  // the forwards up to the first backward: the last micro-batch may be smaller
+  for (int j = 0; j < in_flight; ++j) {
+    if (j + 2 >= in_flight)
+      context.forward.push_back({.others = before, .running = micro_batch_sizes[j]});
+    before += micro_batch_sizes[j];
+  }
+  context.backward = {.others = before - micro_batch_sizes[0], .running = micro_batch_sizes[0]};
+  return context;
 }
 
 int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device) {
-  const int64_t dynamic =
-      (cost.in_flight * context.samples + cost.peak * context.running) / context.micro_batch;
+  const auto at = [&](const StageContext::Moment& moment, int64_t peak) {
+    return (cost.in_flight * moment.others + peak * moment.running) / context.micro_batch;
+  };
+  int64_t dynamic = at(context.backward, cost.backward_peak);
+  for (const StageContext::Moment& moment : context.forward)
+    dynamic = std::max(dynamic, at(moment, cost.forward_peak));
   const auto slack = static_cast<int64_t>(device.slack_fraction * static_cast<double>(dynamic));
   return device.base.count + cost.fixed + dynamic + slack +
          device.comm_buffer_per_peer.count * cost.channels;

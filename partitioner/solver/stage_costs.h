@@ -21,8 +21,9 @@ struct StageCost {
   int64_t time = 0;       // ns, forward and backward of one micro-batch
   int64_t fixed = 0;      // bytes: weights, gradients, masters, optimizer
   int64_t in_flight = 0;  // bytes one more micro-batch in flight adds
-  int64_t peak = 0;       // bytes of the running micro-batch at its worst moment, what it keeps too
-  int channels = 0;       // directed pairs of ranks it talks on, at least
+  // Bytes of the running micro-batch at its worst moment, what it keeps included.
+  int64_t forward_peak = 0, backward_peak = 0;
+  int channels = 0;  // directed pairs of ranks it talks on, at least
 };
 
 class StageCosts {
@@ -49,12 +50,15 @@ class StageCosts {
   std::vector<std::vector<int>> gradient_consumers_;  // by value
 };
 
-// Micro-batches in flight on a stage and what the step looks like to its memory.
+// The moments of a step that can be a stage's worst: how many samples are in flight beside the
+// micro-batch that runs, and how many that one has.
 struct StageContext {
-  int in_flight = 1;        // micro-batches whose saved tensors live at the peak
-  int64_t samples = 1;      // of those, in total, but for the one that runs
-  int64_t running = 1;      // samples of the one that runs
-  int64_t micro_batch = 1;  // samples that the table was made for
+  struct Moment {
+    int64_t others = 0, running = 0;
+  };
+  std::vector<Moment> forward;
+  Moment backward;
+  int64_t micro_batch = 1;  // samples that the cost table was made for
 };
 StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch);

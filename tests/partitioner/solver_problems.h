@@ -119,6 +119,7 @@ inline PlanningProblem random_problem(uint64_t seed) {
     problem.cluster.devices.push_back({.name = "random",
                                        .kind = "cpu",
                                        .memory = Bytes{int64_t{1} << 40},
+                                       .op_latency = Nanos{0},
                                        .base = Bytes{100},
                                        .comm_buffer_per_peer = Bytes{dice.below(50)},
                                        .slack_fraction = dice.below(3) * 0.05});
