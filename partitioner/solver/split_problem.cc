@@ -12,6 +12,7 @@ namespace stagecraft {
 namespace {
 
 constexpr int64_t kMaxDownSets = 3000;  // 4.5 million possible stages
+constexpr int kMaxVisits = 20'000;      // chains looked at, most of them refused by their bound
 constexpr int kMarginSteps = 40;
 constexpr int64_t kMiB = 1024 * 1024;
 
@@ -44,19 +45,45 @@ SplitProblem::SplitProblem(const BlockGraph& graph, const CostTable& costs)
   });
 }
 
+std::vector<StageContext> SplitProblem::contexts(const SplitTarget& target) const {
+  std::vector<StageContext> contexts;
+  for (int s = 0; s < target.stages(); ++s)
+    contexts.push_back(stage_context(target.schedule, s, target.stages(), target.micro_batch_sizes,
+                                     costs_.micro_batch));
+  return contexts;
+}
+
 ChainSearch SplitProblem::chains(const SplitTarget& target) const {
+  const std::vector<StageContext> context = contexts(target);
   std::vector<std::vector<std::vector<int64_t>>> weights(target.stages());
-  std::vector<int64_t> limits;
   tbb::parallel_for(0, target.stages(), [&](int s) {
-    const StageContext context = stage_context(target.schedule, s, target.stages(),
-                                               target.micro_batch_sizes, costs_.micro_batch);
     weights[s].resize(edges_.size());
     for (size_t a = 0; a < edges_.size(); ++a)
       for (const StageCost& cost : edge_costs_[a])
-        weights[s][a].push_back(memory_bound(cost, context, target.devices[s]));
+        weights[s][a].push_back(memory_bound(cost, context[s], target.devices[s]));
   });
+  std::vector<int64_t> limits;
   for (const Device& device : target.devices) limits.push_back(device.memory.count);
   return ChainSearch(edges_, std::move(weights), std::move(limits));
+}
+
+int64_t SplitProblem::excess_bound(const SplitTarget& target,
+                                   const ChainSearch::Chain& chain) const {
+  const int stages = target.stages();
+  std::vector<int> stage_of_unit(order_.units.blocks.size(), 0);
+  for (size_t u = 0; u < stage_of_unit.size(); ++u)
+    while (!sets_[chain.nodes[stage_of_unit[u] + 1]].has(static_cast<int>(u))) ++stage_of_unit[u];
+  const std::vector<int> channels = stage_costs_.channels(stage_of_unit, stages);
+  const std::vector<StageContext> context = contexts(target);
+  int64_t worst = std::numeric_limits<int64_t>::min();
+  for (int s = 0; s < stages; ++s) {
+    const int a = chain.nodes[s];
+    const auto edge = std::ranges::lower_bound(edges_[a], chain.nodes[s + 1], {}, &ChainEdge::to);
+    const StageCost& cost = edge_costs_[a][edge - edges_[a].begin()];
+    worst = std::max(worst, memory_bound(cost, context[s], target.devices[s], channels[s]) -
+                                target.devices[s].memory.count);
+  }
+  return worst;
 }
 
 Split SplitProblem::make_split(const SplitTarget& target, const ChainSearch::Chain& chain) const {
@@ -86,10 +113,16 @@ std::optional<Split> SplitProblem::fastest(const SplitTarget& target) const {
   const ChainSearch search = chains(target);
   std::optional<Split> found;
   int64_t margin = 0;  // largest gap seen between bound and prediction
-  int validations = 0;
+  int validations = 0, visits = 0;
+  const auto may_go_on = [&] { return validations < kMaxValidations && visits < kMaxVisits; };
   std::optional<int64_t> bottleneck = search.next_bottleneck(-1);
-  while (bottleneck && !found && validations < kMaxValidations) {
+  while (bottleneck && !found && may_go_on()) {
     search.visit_at(*bottleneck, [&](const ChainSearch::Chain& chain) {
+      ++visits;
+      if (const int64_t bound = excess_bound(target, chain); bound > 0) {
+        margin = std::max(margin, bound);
+        return may_go_on();
+      }
       Split split = make_split(target, chain);
       ++validations;
       if (split.excess(target) <= 0) {
@@ -98,9 +131,9 @@ std::optional<Split> SplitProblem::fastest(const SplitTarget& target) const {
         return false;
       }
       margin = std::max(margin, split.excess(target));
-      return validations < kMaxValidations;
+      return may_go_on();
     });
-    if (!found && validations < kMaxValidations) bottleneck = search.next_bottleneck(*bottleneck);
+    if (!found && may_go_on()) bottleneck = search.next_bottleneck(*bottleneck);
   }
   if (found || !bottleneck) return found;
   // Too many splits end just above a cap: keep away from it, and say what is proven.
@@ -128,12 +161,13 @@ std::optional<Split> SplitProblem::with_margin(const SplitTarget& target, int64_
 SplitProblem::Leanest SplitProblem::leanest(const SplitTarget& target) const {
   std::optional<Split> best;
   bool proven = false;
-  int validations = 0;
+  int validations = 0, visits = 0;
   chains(target).visit_by_excess([&](const ChainSearch::Chain& chain) {
     if (best && chain.weight >= best->excess(target)) {
       proven = true;
       return false;
     }
+    if (best && excess_bound(target, chain) >= best->excess(target)) return ++visits < kMaxVisits;
     Split split = make_split(target, chain);
     if (!best || split.excess(target) < best->excess(target)) best = std::move(split);
     return ++validations < kMaxValidations;

@@ -61,7 +61,11 @@ class SplitProblem {
 
  private:
   ChainSearch chains(const SplitTarget& target) const;
+  // The bound of the chain's excess with what depends on the whole chain added.
+  int64_t excess_bound(const SplitTarget& target, const ChainSearch::Chain& chain) const;
   Split make_split(const SplitTarget& target, const ChainSearch::Chain& chain) const;
+  // Contexts of the target's stages.
+  std::vector<StageContext> contexts(const SplitTarget& target) const;
   std::optional<Split> with_margin(const SplitTarget& target, int64_t margin) const;
 
   const BlockGraph& graph_;

@@ -26,6 +26,17 @@ StageCosts::StageCosts(const BlockGraph& graph, const UnitOrder& order, const Co
     value_bytes_.push_back(graph.values[v].bytes(costs.micro_batch).count);
     gradient_consumers_.push_back(graph.gradient_consumers(static_cast<int>(v)));
   }
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    const int producer = graph.values[v].producer;
+    if (producer < 0 || order.unit_of_block[producer] < 0) continue;
+    Route route{.producer = order.unit_of_block[producer], .readers = {}, .fold = {}};
+    for (int consumer : graph.values[v].consumers)
+      if (graph.blocks[consumer].reaches_loss)
+        route.readers.push_back(order.unit_of_block[consumer]);
+    for (auto c = gradient_consumers_[v].rbegin(); c != gradient_consumers_[v].rend(); ++c)
+      route.fold.push_back(order.unit_of_block[*c]);
+    routes_.push_back(std::move(route));
+  }
   for (const std::vector<int>& blocks : order.units.blocks) {
     int64_t sum = 0;
     for (int b : blocks)
@@ -71,6 +82,29 @@ std::vector<int> StageCosts::blocks_run(const UnitSet& units) const {
     if (replicated_for_[i].intersects(units)) blocks.push_back(order_.units.replicated[i]);
   std::sort(blocks.begin(), blocks.end());
   return blocks;
+}
+
+std::vector<int> StageCosts::channels(const std::vector<int>& stage_of_unit, int stages) const {
+  std::vector<bool> talks(static_cast<size_t>(stages) * stages, false);
+  for (const Route& route : routes_) {
+    const int source = stage_of_unit[route.producer];
+    for (int reader : route.readers) talks[source * stages + stage_of_unit[reader]] = true;
+    if (route.fold.empty()) continue;
+    int from = stage_of_unit[route.fold.front()];
+    for (int unit : route.fold) {
+      talks[from * stages + stage_of_unit[unit]] = true;
+      from = stage_of_unit[unit];
+    }
+    talks[from * stages + source] = true;
+  }
+  std::vector<int> counts(stages, 0);
+  for (int a = 0; a < stages; ++a)
+    for (int b = 0; b < stages; ++b)
+      if (a != b && talks[a * stages + b]) {
+        ++counts[a];
+        ++counts[b];
+      }
+  return counts;
 }
 
 int64_t StageCosts::fixed_bytes(int block) const {
@@ -285,7 +319,8 @@ StageContext stage_context(const std::string& schedule, int stage, int stages,
   return context;
 }
 
-int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device) {
+int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device,
+                     std::optional<int> channels) {
   const auto at = [&](const StageContext::Moment& moment, int64_t peak) {
     return (cost.in_flight * moment.others + peak * moment.running) / context.micro_batch;
   };
@@ -294,7 +329,7 @@ int64_t memory_bound(const StageCost& cost, const StageContext& context, const D
     dynamic = std::max(dynamic, at(moment, cost.forward_peak));
   const auto slack = static_cast<int64_t>(device.slack_fraction * static_cast<double>(dynamic));
   return device.base.count + cost.fixed + dynamic + slack +
-         device.comm_buffer_per_peer.count * cost.channels;
+         device.comm_buffer_per_peer.count * channels.value_or(cost.channels);
 }
 
 }  // namespace stagecraft

@@ -7,6 +7,7 @@
 // test holds them together). Immutable after construction; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class StageCosts {
   std::vector<int> blocks_run(const UnitSet& units) const;
   // Weights, gradients, master weights and optimizer state of one block.
   int64_t fixed_bytes(int block) const;
+  // Directed pairs of ranks that each stage talks on, when every unit is on the given stage.
+  std::vector<int> channels(const std::vector<int>& stage_of_unit, int stages) const;
   // Fixed bytes and what the block alone keeps for one micro-batch.
   int64_t footprint(int block) const;
 
@@ -48,6 +51,14 @@ class StageCosts {
   std::vector<UnitSet> replicated_for_;  // by replicated block: units that need it
   std::vector<int64_t> unit_time_, value_bytes_;
   std::vector<std::vector<int>> gradient_consumers_;  // by value
+  // What may have to travel: a producer's unit and its readers' units, and where its gradient is
+  // summed.
+  struct Route {
+    int producer = -1;
+    std::vector<int> readers;
+    std::vector<int> fold;  // units, the first to add first
+  };
+  std::vector<Route> routes_;
 };
 
 // The moments of a step that can be a stage's worst: how many samples are in flight beside the
@@ -62,6 +73,8 @@ struct StageContext {
 };
 StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch);
-int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device);
+// With the channels of `cost` when none are given.
+int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device,
+                     std::optional<int> channels = std::nullopt);
 
 }  // namespace stagecraft

@@ -67,7 +67,7 @@ bool within_limits(const Problem& problem, const Chain& chain) {
 
 TEST(SolverChainSearch, ShowsEveryChainInOrderAsEnumerationDoes) {
   int shown_in_total = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
     const Problem problem = random_problem(seed);
     std::vector<Chain> expected;
     for (const Chain& chain : all_chains(problem, false))

@@ -1,0 +1,132 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <string>
+
+#include "partitioner/base/error.h"
+#include "partitioner/solver/solver.h"
+#include "tests/partitioner/solver_problems.h"
+
+namespace stagecraft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kMiB = 1024 * 1024;
+
+// Six trainable blocks in a row that keep 10, 20, ... 60 MiB for a micro-batch of two; nothing else
+// matters.
+testing::PlanningProblem chain(int stages, int64_t cap_mib) {
+  ToyGraph toy;
+  std::string hidden = "input.x";
+  for (int i = 0; i < 6; ++i) {
+    toy.add("block" + std::to_string(i), {hidden}, true);
+    hidden = "block" + std::to_string(i);
+  }
+  testing::PlanningProblem problem{
+      .graph = toy.build(hidden), .costs = {}, .cluster = {}, .options = {}};
+  problem.costs = testing::random_costs(problem.graph, 1, 2);
+  problem.costs.precision = "fp32";
+  for (int i = 0; i < 6; ++i) {
+    BlockCost cost;
+    cost.forward.median = Nanos{100};
+    cost.keeps_input = {false};
+    cost.saved_internal = Bytes{(i + 1) * 10 * kMiB};
+    problem.costs.blocks["block" + std::to_string(i)] = cost;
+  }
+  problem.cluster.name = "six";
+  for (int r = 0; r < 6; ++r)
+    problem.cluster.devices.push_back({.name = "d",
+                                       .kind = "cpu",
+                                       .memory = Bytes{cap_mib * kMiB},
+                                       .op_latency = {},
+                                       .base = {},
+                                       .comm_buffer_per_peer = {}});
+  problem.options = {
+      .stages = stages, .schedule = "1f1b", .memory_caps = {}, .batch = 2, .micro_batch = 2};
+  return problem;
+}
+
+std::string refusal(const testing::PlanningProblem& problem) {
+  try {
+    solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  } catch (const ResourceError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kOutOfMemory);
+    return error.what();
+  }
+  ADD_FAILURE() << "a split was found";
+  return "";
+}
+
+TEST(SolverMessages, NamesStageBlockAndMebibytesOver) {
+  // Best in two stages: 10+20+30+40 | 50+60. Caps of 80 MiB leave it 30 MiB and a little over.
+  const std::string message = refusal(chain(2, 80));
+  EXPECT_THAT(message, HasSubstr("no split in 2 stages fits 2 x 80 MiB"));
+  EXPECT_THAT(message, HasSubstr("on rank 1 (stage 1: 2 blocks, block4 to block5), 31 MiB over"));
+  EXPECT_THAT(message, HasSubstr("its largest block is block5 with 61 MiB"));
+  EXPECT_THAT(message, HasSubstr("31 MiB more a device fits"));
+}
+
+TEST(SolverMessages, IsOneLine) { EXPECT_THAT(refusal(chain(2, 80)), Not(HasSubstr("\n"))); }
+
+TEST(SolverMessages, TriesMoreStages) {
+  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("3 stages do not"));
+  EXPECT_THAT(refusal(chain(2, 95)), HasSubstr("3 stages fit"));
+}
+
+TEST(SolverMessages, TriesASmallerMicroBatch) {
+  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("micro-batch 1 fits (estimated)"));
+  EXPECT_THAT(refusal(chain(2, 20)), HasSubstr("micro-batch 1 does not (estimated)"));
+}
+
+TEST(SolverMessages, TriesHalfPrecision) {
+  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("precision fp16 fits (estimated)"));
+  testing::PlanningProblem half = chain(2, 80);
+  half.costs.precision = "fp16";
+  EXPECT_THAT(refusal(half), Not(HasSubstr("precision")));
+}
+
+TEST(SolverMessages, WhatItSaysFitsDoesFit) {
+  testing::PlanningProblem problem = chain(2, 80 + 31);
+  EXPECT_NO_THROW(solve(problem.graph, problem.costs, problem.cluster, problem.options));
+}
+
+TEST(SolverOptions, RefusesWhatMakesNoSense) {
+  const auto with = [](auto change) {
+    testing::PlanningProblem problem = chain(2, 1000);
+    change(problem.options);
+    return [problem] { solve(problem.graph, problem.costs, problem.cluster, problem.options); };
+  };
+  EXPECT_THROW(with([](SolverOptions& o) { o.stages = 7; })(), ConfigError);
+  EXPECT_THROW(with([](SolverOptions& o) { o.schedule = "2f2b"; })(), ConfigError);
+  EXPECT_THROW(with([](SolverOptions& o) { o.micro_batch = 1; })(), ConfigError);
+  EXPECT_THROW(with([](SolverOptions& o) { o.memory_caps = {Bytes{1}}; })(), ConfigError);
+  EXPECT_NO_THROW(with([](SolverOptions&) {})());
+}
+
+TEST(SolverDeterminism, ThreadsDoNotMatter) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    testing::PlanningProblem problem = testing::random_problem(seed);
+    if (static_cast<int>(glue(problem.graph).blocks.size()) < problem.options.stages + 2) continue;
+    const Solution many = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
+    const Solution single = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    EXPECT_EQ(many.placement, single.placement) << "seed " << seed;
+  }
+}
+
+TEST(SolverTies, PreferTheSmallestLargestMemory) {
+  testing::PlanningProblem problem = chain(2, 1000);
+  // The first block takes so long that every cut has the same bottleneck but for those that give it
+  // company.
+  problem.costs.blocks["block0"].forward.median = Nanos{10'000};
+  for (int i = 1; i < 6; ++i)
+    problem.costs.blocks["block" + std::to_string(i)].forward.median = Nanos{0};
+  const Solution solution = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  EXPECT_THAT(solution.placement.stage_of_block, ::testing::ElementsAre(0, 0, 0, 0, 1, 1));
+}
+
+}  // namespace
+}  // namespace stagecraft
