@@ -37,6 +37,7 @@ testing::PlanningProblem chain(int stages, int64_t cap_mib) {
     problem.costs.blocks["block" + std::to_string(i)] = cost;
   }
   problem.cluster.name = "six";
+  problem.cluster.link = {.bandwidth = 1e9, .latency = {}};
   for (int r = 0; r < 6; ++r)
     problem.cluster.devices.push_back({.name = "d",
                                        .kind = "cpu",
@@ -72,8 +73,9 @@ TEST(SolverMessages, NamesStageBlockAndMebibytesOver) {
 TEST(SolverMessages, IsOneLine) { EXPECT_THAT(refusal(chain(2, 80)), Not(HasSubstr("\n"))); }
 
 TEST(SolverMessages, TriesMoreStages) {
-  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("3 stages do not"));
-  EXPECT_THAT(refusal(chain(2, 95)), HasSubstr("3 stages fit"));
+  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("; 4 stages fit"));
+  EXPECT_THAT(refusal(chain(2, 95)), HasSubstr("; 3 stages fit"));
+  EXPECT_THAT(refusal(chain(2, 40)), HasSubstr("; 6 stages do not"));
 }
 
 TEST(SolverMessages, TriesASmallerMicroBatch) {
