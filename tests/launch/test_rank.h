@@ -1,0 +1,20 @@
+// The program that the launcher's tests start as ranks: this test program itself, with a behaviour
+// as its argument.
+#pragma once
+
+#include <string>
+
+namespace stagecraft {
+
+// Environment of a test rank.
+inline constexpr char kActorVariable[] =
+    "TEST_ACTOR";  // the rank that misbehaves; the others train
+inline constexpr char kPipeVariable[] =
+    "TEST_PIPE";  // descriptor for lines "rank pid\n", in step 1
+
+// Runs as a rank and returns its exit code. Behaviours of the actor:
+//   train · kill · segv · early · error · stop (SIGSTOP) · spin · lines · resist (answers SIGTERM
+//   with an empty line only)
+int run_test_rank(const std::string& behaviour);
+
+}  // namespace stagecraft
