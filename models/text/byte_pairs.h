@@ -1,4 +1,5 @@
-// Byte-pair encoding with an end-of-word mark (Sennrich et al., 2016; bytes instead of characters as in GPT-2).
+// Byte-pair encoding with an end-of-word mark (Sennrich et al., 2016; bytes instead of characters
+// as in GPT-2).
 //
 // Immutable after it is made; any thread. Internal to models/text.
 #pragma once
@@ -14,13 +15,15 @@
 
 namespace stagecraft {
 
-// Tokens and merges as they stand in files, in the alphabet that gives each byte a printable character.
+// Tokens and merges as they stand in files, in the alphabet that gives each byte a printable
+// character.
 struct Vocabulary {
   std::unordered_map<std::string, int64_t> ids;
   std::vector<std::pair<std::string, std::string>> merges;  // most important first
 };
 
-// A merge that names tokens that are not in the vocabulary, or that occurs twice; whoever read it knows the file and line.
+// A merge that names tokens that are not in the vocabulary, or that occurs twice; whoever read it
+// knows the file and line.
 class BadMerge : public std::runtime_error {
  public:
   BadMerge(size_t number, const std::string& what) : std::runtime_error(what), number_(number) {}

@@ -1,4 +1,5 @@
-// Reads a tokenizer's vocabulary: vocab.json with merges.txt, or tokenizer.json. Internal to models/text.
+// Reads a tokenizer's vocabulary: vocab.json with merges.txt, or tokenizer.json. Internal to
+// models/text.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Half-precision numbers to fp32 and back, exactly as IEEE 754 says. Plain loops over bytes; any thread.
+// Half-precision numbers to fp32 and back, exactly as IEEE 754 says. Plain loops over bytes; any
+// thread.
 #pragma once
 
 #include <cstdint>

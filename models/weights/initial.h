@@ -1,4 +1,5 @@
-// Values of parameters that no file holds: seeded random weights, and a ControlNet that starts from a UNet.
+// Values of parameters that no file holds: seeded random weights, and a ControlNet that starts from
+// a UNet.
 //
 // Pure functions of (seed, name, shape); any thread. Internal to models/weights.
 #pragma once
@@ -17,7 +18,8 @@ namespace stagecraft {
 // What random_weights() gives; see docs/weights.md for the rule and its table of scales.
 void fill_random_weight(uint64_t seed, const Param& param, std::span<float> out);
 
-// How a new ControlNet's parameter begins (diffusers' ControlNetModel.from_unet, cldm's tool_add_control).
+// How a new ControlNet's parameter begins (diffusers' ControlNetModel.from_unet, cldm's
+// tool_add_control).
 enum class ControlNetStart { kCopyOfUNet, kZero, kDefaultInit };
 ControlNetStart controlnet_start(std::string_view name);  // without "controlnet."
 

@@ -14,9 +14,9 @@ namespace stagecraft {
 
 class PartFiles {
  public:
-  // `folder` is the part's: ".../unet". `base` is the files' name: "diffusion_pytorch_model" or "model".
-  // Throws InputError: kIo when there is nothing, kPlanMismatch when there are only files that are never read,
-  // kNoCheckpoint when a file is damaged or shards and index differ.
+  // `folder` is the part's: ".../unet". `base` is the files' name: "diffusion_pytorch_model" or
+  // "model". Throws InputError: kIo when there is nothing, kPlanMismatch when there are only files
+  // that are never read, kNoCheckpoint when a file is damaged or shards and index differ.
   PartFiles(const std::string& folder, const std::string& base);
 
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }

@@ -1,7 +1,8 @@
 """Both directions of weight folders, with diffusers and transformers on one side.
 
-Loads FOLDER/controlnet and FOLDER/unet as users do, refuses missing and unexpected keys, dumps their values; then saves
-tiny models in every layout we read below FOLDER/theirs, each with its values beside it as raw numbers.
+Loads FOLDER/controlnet and FOLDER/unet as users do, refuses missing and unexpected keys, dumps
+their values; then saves tiny models in every layout we read below FOLDER/theirs, each with its
+values beside it as raw numbers.
 """
 
 import json
@@ -74,7 +75,8 @@ def write(folder):
         model.save_pretrained(f"{folder}/older/{part}")
         model.save_pretrained(f"{folder}/shards/{part}", max_shard_size="400KB")
         model.half().save_pretrained(f"{folder}/half/{part}", variant="fp16")
-        model.save_pretrained(f"{folder}/half_shards/{part}", variant="fp16", max_shard_size="200KB")
+        shards = f"{folder}/half_shards/{part}"
+        model.save_pretrained(shards, variant="fp16", max_shard_size="200KB")
         model.bfloat16().save_pretrained(f"{folder}/brain/{part}")
         dump(model.state_dict(), f"{folder}/brain_{part}")
     make_older(folder + "/older")
