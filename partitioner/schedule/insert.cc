@@ -85,22 +85,102 @@ class Places {
   std::map<std::tuple<bool, int, int>, Place> places_;
 };
 
-// For each message of one micro-batch the stages on its destination rank that use it.
-std::vector<std::vector<int>> users_of(const Flow& flow, const Placement& placement,
-                                       const std::vector<Message>& transfers) {
-  std::vector<std::vector<int>> users(transfers.size());
-  for (size_t i = 0; i < transfers.size(); ++i) {
-    const Message& message = transfers[i];
-    const auto& hops = message.direction == Direction::kForward ? flow.forward : flow.backward;
-    for (const Hop& hop : hops) {
-      if (hop.from_stage == message.src_stage &&
-          placement.rank_of_stage[hop.to_stage] == message.dst_rank) {
-        users[i].push_back(hop.to_stage);
+// Where a message comes from and, in the destination's list, the action that it may not precede.
+struct MessagePlace {
+  Place producer, gate;
+};
+
+std::vector<MessagePlace> place_messages(const std::vector<Message>& table, const Flow& flow,
+                                         const Placement& placement, const Places& places,
+                                         size_t receive_ahead) {
+  std::vector<MessagePlace> result;
+  for (const Message& message : table) {
+    size_t first_use = std::numeric_limits<size_t>::max();
+    for (const Hop& hop : message.direction == Direction::kForward ? flow.forward : flow.backward) {
+      if (hop.from_stage != message.src_stage ||
+          placement.rank_of_stage[hop.to_stage] != message.dst_rank) {
+        continue;
+      }
+      const Place use = places.of(message.direction, hop.to_stage, message.micro_batch);
+      first_use = std::min(first_use, use.index);
+    }
+    result.push_back(
+        {.producer = places.of(message.direction, message.src_stage, message.micro_batch),
+         .gate = {.rank = message.dst_rank,
+                  .index = first_use - std::min(first_use, receive_ahead)}});
+  }
+  return result;
+}
+
+// The times of the global order. Actions stand at their start in the unit-cost simulation, but for
+// two kinds. A stage without gradients waits for nobody and would run all its micro-batches at
+// once, holding what it computed: its F moves to right before the first message that wants it. What
+// ends a list and is neither F nor backward (the step) moves behind all messages. The order inside
+// a list stays, and no action moves behind what needs it.
+class GlobalTimes {
+ public:
+  GlobalTimes(const Flow& flow, const std::vector<std::vector<Action>>& order,
+              const OrderTimes& times, const std::vector<MessagePlace>& messages)
+      : flow_(flow),
+        order_(order),
+        times_(times),
+        messages_(messages),
+        message_times_(messages.size(), kOpen) {
+    for (size_t id = 0; id < messages.size(); ++id) {
+      sent_by_[{messages[id].producer.rank, messages[id].producer.index}].push_back(id);
+    }
+    for (const auto& actions : order) {
+      starts_.emplace_back(actions.size(), kOpen);
+      for (size_t i = actions.size(); i > 0 && !is_compute(actions[i - 1].kind); --i) {
+        starts_.back()[i - 1] = kEnd;
       }
     }
   }
-  return users;
-}
+
+  int64_t start_of(const Place& place) {
+    const int64_t earliest = times_.start[place.rank][place.index];
+    int64_t& start = starts_[place.rank][place.index];
+    if (start == kUnderWay)
+      return earliest;  // two ranks that wait for each other: stay where it is
+    if (start != kOpen) return start;
+    start = kUnderWay;
+    int64_t latest = kEnd;
+    if (is_delayed(order_[place.rank][place.index])) {
+      if (place.index + 1 < order_[place.rank].size()) {
+        latest = start_of({.rank = place.rank, .index = place.index + 1});
+      }
+      for (size_t id : sent_by_[{place.rank, place.index}]) {
+        latest = std::min(latest, time_of_message(id));
+      }
+    }
+    start = latest == kEnd ? earliest : latest - 1;
+    return start;
+  }
+
+  // When the producer is done and the destination is near the use.
+  int64_t time_of_message(size_t id) {
+    if (message_times_[id] == kOpen) {
+      const auto& [producer, gate] = messages_[id];
+      message_times_[id] = std::max(times_.end[producer.rank][producer.index], start_of(gate));
+    }
+    return message_times_[id];
+  }
+
+ private:
+  static constexpr int64_t kOpen = -1, kUnderWay = -2, kEnd = std::numeric_limits<int64_t>::max();
+
+  bool is_delayed(const Action& action) const {
+    return is_compute(action.kind) && !flow_.has_backward[action.stage];
+  }
+
+  const Flow& flow_;
+  const std::vector<std::vector<Action>>& order_;
+  const OrderTimes& times_;
+  const std::vector<MessagePlace>& messages_;
+  std::map<std::pair<int, size_t>, std::vector<size_t>> sent_by_;
+  std::vector<std::vector<int64_t>> starts_;
+  std::vector<int64_t> message_times_;
+};
 
 // One event of the global order; a message stands before compute of the same time.
 struct Event {
@@ -124,36 +204,23 @@ Schedule insert_messages(const BlockGraph& graph, const Placement& placement,
   const OrderTimes times = time_order(flow, order, micro_batches);
   const Places places(order);
 
+  Schedule schedule{.messages = message_table(graph, placement, micro_batch_sizes),
+                    .ranks = std::vector<std::vector<Action>>(order.size())};
+  const auto message_places = place_messages(schedule.messages, flow, placement, places,
+                                             static_cast<size_t>(receive_ahead));
+  GlobalTimes global(flow, order, times, message_places);
   std::vector<Event> events;
   for (size_t r = 0; r < order.size(); ++r) {
-    // Messages wait for their consumer, the step at the end waits for them.
-    size_t work = order[r].size();
-    while (work > 0 && !is_compute(order[r][work - 1].kind)) --work;
-    for (size_t i = 0; i < order[r].size(); ++i) {
-      events.push_back({.time = i < work ? times.start[r][i] : std::numeric_limits<int64_t>::max(),
+    for (size_t i = order[r].size(); i-- > 0;) {  // last first, which keeps the recursion flat
+      const int rank = static_cast<int>(r);
+      events.push_back({.time = global.start_of({.rank = rank, .index = i}),
                         .compute = true,
-                        .tie = static_cast<int>(r),
+                        .tie = rank,
                         .index = i});
     }
   }
-  Schedule schedule{.messages = message_table(graph, placement, micro_batch_sizes),
-                    .ranks = std::vector<std::vector<Action>>(order.size())};
-  const size_t per_micro_batch = schedule.messages.size() / micro_batch_sizes.size();
-  const auto users = users_of(
-      flow, placement, {schedule.messages.begin(), schedule.messages.begin() + per_micro_batch});
-  for (size_t id = 0; id < schedule.messages.size(); ++id) {
-    const Message& message = schedule.messages[id];
-    const Place producer = places.of(message.direction, message.src_stage, message.micro_batch);
-    size_t first_use = order[message.dst_rank].size();
-    for (int stage : users[id % per_micro_batch]) {
-      first_use =
-          std::min(first_use, places.of(message.direction, stage, message.micro_batch).index);
-    }
-    const size_t ahead = std::min(first_use, static_cast<size_t>(receive_ahead));
-    // Not before the destination is near its use; just in time keeps the sender's copy its only
-    // one.
-    const int64_t gate = times.start[message.dst_rank][first_use - ahead];
-    events.push_back({.time = std::max(times.end[producer.rank][producer.index], gate),
+  for (size_t id = 0; id < message_places.size(); ++id) {
+    events.push_back({.time = global.time_of_message(id),
                       .compute = false,
                       .tie = static_cast<int>(id),
                       .index = 0});

@@ -85,10 +85,11 @@ std::vector<std::string> generator_names();
 
 // Inserts messages into a compute order. All events (compute, messages) are put into one global
 // linear order by the start time in a unit-cost simulation, a message where its producer ends but
-// at most `receive_ahead` compute actions ahead of its consumer; each rank's list is the
-// restriction of that order to the rank. Hence, without any buffering, the globally smallest
-// unfinished event can always run: no deadlock (docs/schedule.md has the proof). Throws ConfigError
-// when the order itself cannot run (a cycle), naming the wait-for cycle.
+// at most `receive_ahead` compute actions ahead of its consumer, F of a stage without gradients
+// right before the first message that wants it; each rank's list is the restriction of that order
+// to the rank. Hence, without any buffering, the globally smallest unfinished event can always run:
+// no deadlock (docs/schedule.md has the proof). Throws ConfigError when the order itself cannot run
+// (a cycle), naming the wait-for cycle.
 Schedule insert_messages(const BlockGraph& graph, const Placement& placement,
                          const std::vector<std::vector<Action>>& order,
                          const std::vector<int64_t>& micro_batch_sizes, int receive_ahead = 2);

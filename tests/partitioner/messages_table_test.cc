@@ -218,6 +218,22 @@ TEST(MessagesInsertion, ReceivesStandAtMostSoManyComputeActionsAhead) {
   }
 }
 
+// Otherwise a frozen stage would hold the outputs of all micro-batches.
+TEST(MessagesInsertion, FrozenStageComputesRightBeforeItSends) {
+  const BlockGraph graph = chain_graph(4, /*first_trainable=*/2);
+  const Placement placement = chain_placement(4);
+  const Schedule schedule = insert_messages(
+      graph, placement, generate_order("1f1b", graph, placement, 16), std::vector<int64_t>(16, 1));
+  for (int frozen : {0, 1}) {
+    int held = 0;
+    for (const Action& action : schedule.ranks[frozen]) {
+      held += action.kind == ActionKind::kForward;
+      held -= action.kind == ActionKind::kSend;
+      EXPECT_LE(held, 1) << text_of(schedule.ranks[frozen]);
+    }
+  }
+}
+
 TEST(MessagesInsertion, OrderThatCannotRunNamesTheCycle) {
   const BlockGraph graph = chain_graph(2);
   auto order = generate_order("gpipe", graph, chain_placement(2), 2);
