@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/sha256.h"
 #include "pipeline/data/cache_layout.h"
@@ -15,7 +16,6 @@
 #include "pipeline/data/images.h"
 #include "pipeline/data/manifest.h"
 #include "pipeline/data/picture_check.h"
-#include "pipeline/data/utf8.h"
 
 namespace stagecraft {
 namespace {

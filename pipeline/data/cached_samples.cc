@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <utility>
 
+#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/random.h"
 #include "pipeline/data/cache_layout.h"
 #include "pipeline/data/images.h"
 #include "pipeline/data/picture_check.h"
-#include "pipeline/data/utf8.h"
 
 namespace stagecraft {
 namespace {

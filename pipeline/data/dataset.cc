@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"

@@ -1,6 +1,7 @@
 #include "pipeline/data/encoder.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "models/network/build.h"
 #include "models/torch/runner.h"
@@ -85,6 +86,13 @@ class ModelEncoder : public Encoder {
 }  // namespace
 
 std::unique_ptr<Encoder> make_encoder(const EncoderParts& parts, int64_t width, int64_t height) {
+  const int64_t known = parts.model.text_encoder.vocab_size;
+  if (parts.tokenizer.vocabulary_size() > known) {
+    throw InputError(ExitCode::kPlanMismatch,
+                     fmt::format("the tokenizer has {} tokens, the text encoder knows {}; take the "
+                                 "tokenizer folder that belongs to the model",
+                                 parts.tokenizer.vocabulary_size(), known));
+  }
   return std::make_unique<ModelEncoder>(parts, width, height);
 }
 

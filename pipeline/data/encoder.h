@@ -46,6 +46,7 @@ struct EncoderParts {
   const WeightSource& weights;
   const ClipTokenizer& tokenizer;
 };
+// Throws InputError(kPlanMismatch) when the tokenizer has more tokens than the text encoder knows.
 std::unique_ptr<Encoder> make_encoder(const EncoderParts& parts, int64_t width, int64_t height);
 
 }  // namespace stagecraft

@@ -1,13 +1,9 @@
 #include "pipeline/data/utf8.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
 
 namespace stagecraft {
 namespace {
-
-constexpr size_t kMostShown = 200;
 
 // Bytes of the sequence that starts with `lead`, 0 if none does, and the range of its second byte,
 // which is what rules out long forms, surrogates and code points beyond U+10FFFF.
@@ -44,16 +40,6 @@ std::optional<size_t> first_invalid_utf8(std::string_view text) {
     at += sequence.length;
   }
   return std::nullopt;
-}
-
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (const char c : text.substr(0, kMostShown)) {
-    const auto byte = static_cast<uint8_t>(c);
-    shown += byte < 0x20 || byte == 0x7F ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  if (text.size() > kMostShown) shown += "…";
-  return shown;
 }
 
 }  // namespace stagecraft

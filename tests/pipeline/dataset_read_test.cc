@@ -114,7 +114,7 @@ TEST(ReadDataset, RefusesPathsThatLeaveTheFolder) {
 
 TEST(ReadDataset, KeepsControlCharactersOfAPathOffTheScreen) {
   EXPECT_THAT(faults_of(R"({"source": "../\n\u001b[31m", "target": "t", "prompt": "c"})"),
-              HasSubstr("../\\x0a\\x1b[31m"));
+              HasSubstr("../??[31m"));
 }
 
 TEST(ReadDataset, RefusesDeepNesting) {
