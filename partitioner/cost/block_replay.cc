@@ -31,9 +31,14 @@ class Ledger {
   int64_t live_ = 0, peak_ = 0;
 };
 
-// A convolution's operands in the library's own layout.
+// One thread convolves an image of at most this many elements without oneDNN (LibTorch 2.11): it
+// unrolls the image's patches.
+constexpr int64_t kPlainConvElements = 20480;
+
+// A convolution's operands in the library's own layout, or the unrolled patches of the plain one.
 struct ConvScratch {
   int64_t source = 0, weights = 0, destination = 0;
+  int64_t patches = 0;
 };
 
 ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& options) {
@@ -44,13 +49,16 @@ ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& 
                 kernel = weight.shape[2] * weight.shape[3];
   const bool pointwise = kernel == 1 && op.ints[0] == 1;
   if (pointwise && !options.cuda) return {};  // a plain matrix product
+  if (!options.cuda && x.elements() * options.batch <= kPlainConvElements)
+    return {.patches = in * kernel * (y.elements() / out) * size_of(x.dtype) * options.batch};
   const auto padded = [](int64_t channels) {
     return (channels + kChannelGroup - 1) / kChannelGroup * kChannelGroup;
   };
   const int64_t source = x.elements() / in * padded(in) * size_of(x.dtype) * options.batch;
   return {.source = in < kChannelGroup ? 0 : source,
           .weights = padded(in) * padded(out) * kernel * options.parameter_size,
-          .destination = y.elements() / out * padded(out) * size_of(y.dtype) * options.batch};
+          .destination = y.elements() / out * padded(out) * size_of(y.dtype) * options.batch,
+          .patches = 0};
 }
 
 int64_t attention_scratch(const Block& block, const Op& op, const ReplayOptions& options,
@@ -108,21 +116,18 @@ class ForwardReplay {
     int64_t temporary = 0;
     if (op.kind == OpKind::kConv2d) {
       const ConvScratch s = conv_scratch(block_, op, options_);
-      ledger_.touch(std::max(s.source + s.weights + s.destination, s.destination + out));
+      ledger_.touch(
+          std::max({s.source + s.weights + s.destination, s.destination + out, s.patches + out}));
     } else if (op.kind == OpKind::kAttention) {
       ledger_.touch(out + attention_scratch(block_, op, options_, /*backward=*/false));
     } else if (op.kind == OpKind::kGeglu) {
-      temporary = out;  // GELU of the gate: the product keeps it when there is a backward pass
+      temporary = out;  // GELU of the gate
     } else if (op.kind == OpKind::kQuickGelu) {
       temporary = 2 * out;
     }
     ledger_.allocate(temporary);
     ledger_.allocate(out);
-    if (op.kind == OpKind::kGeglu && needs_grad_[op.output]) {
-      stays_ += temporary;
-    } else {
-      ledger_.release(temporary);
-    }
+    ledger_.release(temporary);
     if (op.output == block_.ops.back().output || saved_[op.output]) stays_ += out;
     for (int input : op.inputs) {
       const bool local = input >= static_cast<int>(block_.inputs.size());
@@ -249,9 +254,11 @@ class BackwardReplay {
     const int64_t in = size(input), out = size(op.output);
     if (op.kind == OpKind::kConv2d) {
       const ConvScratch s = conv_scratch(block_, op, options_);
-      ledger_.touch(std::max(s.source + s.weights + s.destination, s.source + in));
+      const bool strided = op.ints[0] > 1 && s.weights > 0;  // oneDNN makes one more copy then
+      ledger_.touch(
+          std::max(s.source + s.weights + s.destination, s.source + (strided ? 2 : 1) * in));
     } else if (op.kind == OpKind::kGeglu) {
-      ledger_.touch(2 * out + in);  // the halves' gradients, then both put together
+      ledger_.touch(2 * out + in);  // two steps of the gate's half beside the whole gradient
     } else if (op.kind == OpKind::kQuickGelu) {
       ledger_.touch(3 * in);
     }
@@ -264,7 +271,8 @@ class BackwardReplay {
     const int64_t bytes = parameter_elements(block_, op) * options_.parameter_size;
     if (op.kind == OpKind::kConv2d) {
       const ConvScratch s = conv_scratch(block_, op, options_);
-      ledger_.touch(std::max(s.source + s.weights + s.destination, s.weights + bytes));
+      ledger_.touch(
+          std::max({s.source + s.weights + s.destination, s.weights + bytes, s.patches + bytes}));
     }
     ledger_.allocate(bytes);
   }
@@ -283,7 +291,6 @@ class BackwardReplay {
     };
     for (int input : op.inputs) free_if_last(input);
     free_if_last(op.output);
-    if (op.kind == OpKind::kGeglu) ledger_.release(size(op.output));  // GELU of the gate
   }
 
   const Block& block_;

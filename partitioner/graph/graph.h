@@ -154,7 +154,7 @@ std::string graph_hash(const BlockGraph& graph);
 // of each kind.
 struct SavedTensors {
   std::vector<int> tensors{};  // local tensor indices kept alive, sorted, each once
-  int64_t extra_bytes = 0;     // per sample: statistics, log-sum-exp, GEGLU's temporary
+  int64_t extra_bytes = 0;     // per sample: statistics, log-sum-exp
 };
 // Of the whole block in its state (after `derive_states`), counting each tensor once. Inputs of the
 // block may be among them, each at its position. Nothing for a block that does not reach the loss:

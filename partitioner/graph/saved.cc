@@ -18,8 +18,7 @@ class SavedSet {
   explicit SavedSet(size_t tensors) : kept_(tensors, false) {}
 
   void keep(int tensor) { kept_[tensor] = true; }
-  void keep_bytes(int64_t bytes) { extra_bytes_ += bytes; }
-  void keep_statistics(int64_t count) { keep_bytes(count * kStatisticBytes); }
+  void keep_statistics(int64_t count) { extra_bytes_ += count * kStatisticBytes; }
 
   SavedTensors take() const {
     SavedTensors saved{.tensors = {}, .extra_bytes = extra_bytes_};
@@ -55,13 +54,8 @@ void keep_for(const Block& block, const Op& op, SavedSet& saved) {
       return;
     case OpKind::kSilu:
     case OpKind::kQuickGelu:
+    case OpKind::kGeglu:  // ours: GELU of the gate is computed again, stock autograd keeps it
       saved.keep(op.inputs[0]);
-      return;
-    case OpKind::kGeglu:  // both halves are views of the input; the product also keeps GELU of the
-                          // gate
-      saved.keep(op.inputs[0]);
-      saved.keep_bytes(block.tensors[op.output].elements() *
-                       size_of(block.tensors[op.output].dtype));
       return;
     case OpKind::kAttention:  // q, k and v are views of their producers' outputs; all or none are
                               // kept

@@ -136,7 +136,9 @@ class BlockMeter {
     for (const at::Tensor& input : gradients.inputs) {
       if (input.defined()) stays += {static_cast<int64_t>(input.nbytes())};
     }
-    cost_.workspace_backward = TrackingAllocator::peak() - before_backward - stays;
+    // A sum hands its gradient on without a copy.
+    cost_.workspace_backward =
+        std::max(Bytes{0}, TrackingAllocator::peak() - before_backward - stays);
   }
 
   void run_inputs_only(bool counts) {

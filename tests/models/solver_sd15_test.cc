@@ -39,12 +39,14 @@ double saved_mib(const BlockGraph& graph, const CostTable& costs, const std::str
 }
 
 // Derived and measured alike with another program (PyTorch 2.11, fp32, 512 px, fused attention):
-// ControlNet 804 MiB, decoder 767 when frozen convolutions do not keep their input.
+// ControlNet 804 MiB, decoder 767 when frozen convolutions do not keep their input. Ours keeps less
+// by GELU of the gate in each transformer, 16 C L bytes: 20 MiB at level 0, 10, 5, and 1.25 in the
+// middle.
 TEST(SolverSd15, KeepsAsManyBytesAsMeasured) {
   const BlockGraph graph = sd15({}, "fp32");
   const CostTable costs = analytic_cost_table(graph, rtx3090(), "fp32", 1);
-  EXPECT_NEAR(saved_mib(graph, costs, "controlnet"), 804, 0.5);
-  EXPECT_NEAR(saved_mib(graph, costs, "unet"), 767, 0.5);
+  EXPECT_NEAR(saved_mib(graph, costs, "controlnet"), 804 - (2 * 20 + 2 * 10 + 2 * 5 + 1.25), 0.5);
+  EXPECT_NEAR(saved_mib(graph, costs, "unet"), 767 - (3 * 20 + 3 * 10 + 3 * 5), 0.5);
 }
 
 TEST(SolverSd15, HasAFewHundredDownSets) {

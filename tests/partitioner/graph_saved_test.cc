@@ -72,13 +72,6 @@ TEST(GraphSaved, ActivationsKeepTheirInput) {
         << to_string(kind);
 }
 
-TEST(GraphSaved, GegluAlsoKeepsGeluOfTheGate) {
-  Block geglu = one_op(op_of(OpKind::kGeglu), {{7, 8}});
-  geglu.tensors.back().shape = {7, 4};
-  EXPECT_EQ(saved_for_backward(geglu, {true}).extra_bytes, 7 * 4 * 4);
-  EXPECT_EQ(saved_for_backward(geglu, {false}).extra_bytes, 0);
-}
-
 TEST(GraphSaved, AttentionKeepsEverythingWhenOnlyOneInputCarriesGradient) {
   const Block attention = one_op(op_of(OpKind::kAttention, {2, 0}), {{7, 4}, {3, 4}, {3, 4}});
   const SavedTensors saved = saved_for_backward(attention, {true, false, false});
