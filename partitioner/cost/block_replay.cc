@@ -31,8 +31,8 @@ class Ledger {
   int64_t live_ = 0, peak_ = 0;
 };
 
-// One thread convolves an image of at most this many elements without oneDNN (LibTorch 2.11): it
-// unrolls the image's patches.
+// One thread convolves a single image of at most this many elements without oneDNN (LibTorch 2.11):
+// it unrolls the image's patches.
 constexpr int64_t kPlainConvElements = 20480;
 
 // A convolution's operands in the library's own layout, or the unrolled patches of the plain one.
@@ -49,8 +49,8 @@ ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& 
                 kernel = weight.shape[2] * weight.shape[3];
   const bool pointwise = kernel == 1 && op.ints[0] == 1;
   if (pointwise && !options.cuda) return {};  // a plain matrix product
-  if (!options.cuda && x.elements() * options.batch <= kPlainConvElements)
-    return {.patches = in * kernel * (y.elements() / out) * size_of(x.dtype) * options.batch};
+  if (!options.cuda && options.batch == 1 && x.elements() <= kPlainConvElements)
+    return {.patches = in * kernel * (y.elements() / out) * size_of(x.dtype)};
   const auto padded = [](int64_t channels) {
     return (channels + kChannelGroup - 1) / kChannelGroup * kChannelGroup;
   };
