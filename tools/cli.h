@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "partitioner/base/error.h"
 
@@ -48,6 +49,8 @@ inline int run_main(int argc, char** argv, const std::function<int(int, char**)>
     return report_failure(error.code(), error.what(), as_json);
   } catch (const std::bad_alloc&) {
     return report_failure(ExitCode::kOutOfMemory, "out of memory on this machine", as_json);
+  } catch (const std::system_error& error) {  // output that cannot be written, among others
+    return report_failure(ExitCode::kIo, error.what(), as_json);
   } catch (const std::exception& error) {
     return report_failure(ExitCode::kInternal, fmt::format("internal error: {}", error.what()),
                           as_json);

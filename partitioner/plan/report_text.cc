@@ -10,8 +10,6 @@
 namespace stagecraft {
 namespace {
 
-constexpr const char* kLine = "    {:<22}{:>12}{:>12}{:>8}\n";
-
 std::string ratio_text(double measured, double predicted) {
   return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : "-";
 }
@@ -25,21 +23,29 @@ std::string blocks_text(const std::vector<std::string>& blocks) {
   return fmt::format("{} blocks, {} ... {}", blocks.size(), blocks.front(), blocks.back());
 }
 
+// One row of a rank's table; without measurements it ends with the prediction.
+std::string row(const std::string& name, const std::string& predicted,
+                const std::optional<std::string>& measured, const std::string& ratio) {
+  std::string text = fmt::format("    {:<24}{:>12}", name, predicted);
+  if (measured) text += fmt::format("{:>12}{:>8}", *measured, ratio);
+  return text + "\n";
+}
+
 void write_rank(std::string& out, size_t index, const ReportRank& rank) {
   out += fmt::format("\nrank {} ({}, {} {}): {}\n", index, rank.predicted.device,
                      rank.stages.size() == 1 ? "stage" : "stages", fmt::join(rank.stages, ", "),
                      blocks_text(rank.blocks));
   const MeasuredRank* measured = rank.measured ? &*rank.measured : nullptr;
-  out += fmt::format(kLine, "", "predicted", measured ? "measured" : "", measured ? "ratio" : "");
+  using Text = std::optional<std::string>;
+  out += row("", "predicted", measured ? Text("measured") : std::nullopt, "ratio");
   const double busy = rank.predicted.busy.millis();
-  out += fmt::format(kLine, fmt::format("busy, ms ({:.1f} %)", rank.time_share * 100),
-                     grouped(busy, 1), measured ? grouped(measured->busy_seconds * 1e3, 1) : "",
-                     measured ? ratio_text(measured->busy_seconds * 1e3, busy) : "");
+  const double busy_seen = measured ? measured->busy_seconds * 1e3 : 0;
+  out += row(fmt::format("busy, ms ({:.1f} %)", rank.time_share * 100), grouped(busy, 1),
+             measured ? Text(grouped(busy_seen, 1)) : std::nullopt, ratio_text(busy_seen, busy));
   const auto line = [&](std::string_view name, Bytes predicted, Bytes seen) {
     if (predicted.count == 0 && seen.count == 0) return;
-    out +=
-        fmt::format(kLine, fmt::format("{}, MiB", name), mib(predicted), measured ? mib(seen) : "",
-                    measured ? ratio_text(seen.mib(), predicted.mib()) : "");
+    out += row(fmt::format("{}, MiB", name), mib(predicted),
+               measured ? Text(mib(seen)) : std::nullopt, ratio_text(seen.mib(), predicted.mib()));
   };
   for (int i = 0; i < kMemoryLines; ++i) {
     const auto id = static_cast<MemoryLine>(i);
@@ -108,10 +114,16 @@ void write_known(std::string& out, const Report& report) {
     out += fmt::format("    Data parallel then needs {} + {}: {}.\n", mib_text(seen),
                        mib_text(more), fit_text(seen + more, report.one_device));
   } else {
-    const bool fits = sum.data_parallel <= report.one_device.device_memory;
-    out += fmt::format("    Static sum under data parallel: {}{}.\n",
-                       fit_text(sum.data_parallel, report.one_device),
-                       fits ? ", before activations" : "");
+    const Bytes memory = report.one_device.device_memory;
+    out +=
+        sum.data_parallel > memory
+            ? fmt::format("    The static sum alone: {}.\n",
+                          fit_text(sum.data_parallel, report.one_device))
+            : fmt::format(
+                  "    {} of {} are left for activations, workspace and context. With the memory "
+                  "that your trainer\n    takes on one device, --seen-on-one-device MIB says "
+                  "whether data parallel fits.\n",
+                  mib_text(memory - sum.data_parallel), mib_text(memory));
   }
 }
 

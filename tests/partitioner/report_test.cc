@@ -91,7 +91,7 @@ TEST(Report, MeasuredStandsBesideThePrediction) {
   EXPECT_DOUBLE_EQ(*report.measured_bubble, 0.5);
   EXPECT_DOUBLE_EQ(report.measured_balance->time, 1.2);
   EXPECT_THAT(to_text(report),
-              HasSubstr("weights, MiB                  25.0        50.0    2.00\n"));
+              HasSubstr("weights, MiB                    25.0        50.0    2.00\n"));
 }
 
 TEST(Report, WithoutMeasurementsTheColumnIsEmpty) {

@@ -1,0 +1,226 @@
+// The program `partition` as its users run it, on the tiny model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <nlohmann/json.hpp>
+
+#include "partitioner/base/files.h"
+#include "partitioner/plan/measured.h"
+#include "partitioner/plan/plan.h"
+#include "tests/support/temp_folder.h"
+
+namespace stagecraft {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string kConfigs = STAGECRAFT_SOURCE_DIR "/configs/";
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+  std::string last_line(const std::string& text) const {
+    const size_t end = text.find_last_not_of('\n');
+    const size_t start = text.rfind('\n', end);
+    return text.substr(start == std::string::npos ? 0 : start + 1);
+  }
+};
+
+class PartitionProgram : public ::testing::Test {
+ protected:
+  // `arguments` as for a shell.
+  Outcome run(const std::string& arguments, const std::string& out = "") {
+    const std::string target = out.empty() ? folder_.file("out") : out;
+    const std::string command = std::string(STAGECRAFT_BIN_DIR "/partition ") + arguments + " >" +
+                                target + " 2>" + folder_.file("err");
+    const int status = std::system(command.c_str());
+    return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+            .out = out.empty() ? read_file(target, 64 << 20) : "",
+            .err = read_file(folder_.file("err"), 1 << 20)};
+  }
+
+  std::string job() const {
+    return "--config " + kConfigs + "train/tiny_demo.yaml --cluster " + kConfigs +
+           "clusters/local_cpu_4.yaml ";
+  }
+  std::string plan() const { return folder_.file("plan.yaml"); }
+  std::string make_plan(const std::string& flags = "") {
+    const Outcome made = run(job() + flags + " -o " + plan());
+    EXPECT_EQ(made.code, 0) << made.err;
+    return made.out;
+  }
+  void edit_plan(const std::string& from, const std::string& to) {
+    std::string text = read_file(plan(), 4 << 20);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    folder_.write("plan.yaml", text.replace(at, from.size(), to));
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(PartitionProgram, WritesAPlanThatVerifies) {
+  const std::string out = make_plan();
+  EXPECT_THAT(out, AllOf(HasSubstr("down-sets"), HasSubstr("memory balance"),
+                         HasSubstr("next: pipetrain --plan")));
+  EXPECT_EQ(read_plan(plan()).stages.size(), 4u);
+  const Outcome verified = run("verify " + plan());
+  EXPECT_EQ(verified.code, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("can run: 4 stages on 4 ranks, 4 micro-batches"));
+}
+
+TEST_F(PartitionProgram, FlagsOverrideTheTrainingFile) {
+  make_plan("--width 192 --height 128 --batch 6 --micro-batch 3 --stages 2 --schedule gpipe");
+  const Plan made = read_plan(plan());
+  EXPECT_EQ(made.train.width, 192);
+  EXPECT_EQ(made.train.height, 128);
+  EXPECT_EQ(made.train.batch, 6);
+  EXPECT_EQ(made.train.micro_batch, 3);
+  EXPECT_EQ(made.stages.size(), 2u);
+  EXPECT_EQ(made.schedule, "gpipe");
+}
+
+TEST_F(PartitionProgram, PlansFor3090WithoutOne) {
+  const Outcome made = run("--config " + kConfigs + "train/sd15_controlnet.yaml --cluster " +
+                           kConfigs + "clusters/4x3090.yaml -o " + plan());
+  ASSERT_EQ(made.code, 0) << made.err;
+  // Static memory of cldm for this job, from parameter counts times 4 bytes.
+  EXPECT_THAT(
+      made.out,
+      HasSubstr("static sum                                              11,528.6       16,185.6"));
+}
+
+TEST_F(PartitionProgram, ReportSaysWhyDataParallelFails) {
+  ASSERT_EQ(run("--config " + kConfigs + "train/sd15_controlnet.yaml --cluster " + kConfigs +
+                "clusters/4x3090.yaml -o " + plan())
+                .code,
+            0);
+  const Outcome report = run("report " + plan() + " --seen-on-one-device 22542");
+  EXPECT_THAT(report.out, HasSubstr("27,199.0 MiB DOES NOT FIT 24,576.0 MiB (rtx3090)"));
+}
+
+TEST_F(PartitionProgram, SavedCostTableIsReused) {
+  const std::string table = folder_.file("costs.json");
+  make_plan("--cost-table " + table);
+  const std::string first = read_file(plan(), 4 << 20);
+  EXPECT_THAT(make_plan("--cost-table " + table), StartsWith("costs from " + table));
+  EXPECT_EQ(read_file(plan(), 4 << 20), first);
+}
+
+TEST_F(PartitionProgram, CostTableOfAnotherJobIsAMismatch) {
+  const std::string table = folder_.file("costs.json");
+  make_plan("--cost-table " + table);
+  const Outcome other = run(job() + "--width 192 -o " + plan() + " --cost-table " + table);
+  EXPECT_EQ(other.code, 4);
+  EXPECT_THAT(other.err, HasSubstr("made for pixels 128x192, this job has 192x192"));
+}
+
+TEST_F(PartitionProgram, PlanThatCannotFitIsRefusedWithTheNumbers) {
+  const Outcome refused = run(job() + "--memory-cap 130 -o " + plan());
+  EXPECT_EQ(refused.code, 13);
+  EXPECT_THAT(refused.err, HasSubstr("MiB"));
+  EXPECT_FALSE(std::filesystem::exists(plan()));
+}
+
+TEST_F(PartitionProgram, FaultsOfAnEditedPlanAreNamedAllAtOnce) {
+  make_plan();
+  edit_plan("      - unet.conv_in\n", "      - unet.conv_inn\n");
+  edit_plan("micro_batch: 2", "micro_batch: 2.0");
+  const Outcome structure = run("verify " + plan());
+  EXPECT_EQ(structure.code, 3);
+  EXPECT_THAT(structure.err, HasSubstr("train.micro_batch must be a whole number"));
+  edit_plan("micro_batch: 2.0", "micro_batch: 2");
+  const Outcome names = run("verify " + plan());
+  EXPECT_EQ(names.code, 3);
+  EXPECT_THAT(names.err,
+              AllOf(HasSubstr("the model has no block unet.conv_inn, did you mean unet.conv_in?"),
+                    HasSubstr("block unet.conv_in is on no stage")));
+}
+
+TEST_F(PartitionProgram, VerifyWritesPredictionsAnew) {
+  make_plan();
+  const Plan before = read_plan(plan());
+  std::string text = read_file(plan(), 4 << 20);
+  folder_.write("plan.yaml", text.substr(0, text.find("\npredicted:")));
+  EXPECT_EQ(run("report " + plan()).code, 3);
+  const Outcome anew =
+      run("verify " + plan() + " --cluster " + kConfigs + "clusters/local_cpu_4.yaml -o " + plan());
+  EXPECT_EQ(anew.code, 0) << anew.err;
+  EXPECT_EQ(read_plan(plan()), before);
+}
+
+TEST_F(PartitionProgram, ReportSetsMeasuredBesidePredicted) {
+  make_plan();
+  const Plan made = read_plan(plan());
+  Measured measured{.plan_hash = plan_hash(made), .machine = "test", .steps = 1, .ranks = {}};
+  for (const PlannedRank& rank : made.ranks) {
+    MeasuredRank seen;
+    seen.memory = rank.memory;
+    seen.peak_allocator = rank.memory.without_base();
+    seen.busy_seconds = seen.step_seconds = 1;
+    measured.ranks.push_back(seen);
+  }
+  write_measured(measured, folder_.file("measured.json"));
+  const Outcome report =
+      run("report " + plan() + " --json --measured " + folder_.file("measured.json"));
+  ASSERT_EQ(report.code, 0) << report.err;
+  const json out = json::parse(report.out);
+  EXPECT_EQ(out["code"], 0);
+  EXPECT_DOUBLE_EQ(out["ranks"][2]["ratio"]["total"], 1.0);
+}
+
+TEST_F(PartitionProgram, JsonPlanIsOneObject) {
+  const Outcome made = run(job() + "--json -o " + plan());
+  ASSERT_EQ(made.code, 0) << made.err;
+  const json out = json::parse(made.out);
+  EXPECT_EQ(out["plan_hash"], plan_hash(read_plan(plan())));
+  EXPECT_GT(out["down_sets"], 4);
+  EXPECT_EQ(out["report"]["ranks"].size(), 4u);
+}
+
+TEST_F(PartitionProgram, ErrorsWithJsonEndInAnObject) {
+  const Outcome refused = run(job() + "--batch 0 --json -o " + plan());
+  EXPECT_EQ(refused.code, 2);
+  const json last = json::parse(refused.last_line(refused.err));
+  EXPECT_EQ(last["code"], 2);
+  EXPECT_EQ(last["reason"],
+            "with the flags given, batch is out of range: 0, allowed is 1 to 65536");
+}
+
+TEST_F(PartitionProgram, WrongUsageIsOneLine) {
+  for (const std::string arguments :
+       {"--bogus", "", "graph", "verify", "report a b", "--stages x"}) {
+    const Outcome refused = run(arguments);
+    EXPECT_EQ(refused.code, 2) << arguments;
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+  EXPECT_EQ(run("--help").code, 0);
+  EXPECT_EQ(run("--version").code, 0);
+}
+
+TEST_F(PartitionProgram, MissingFilesAreIoErrors) {
+  EXPECT_EQ(run("verify " + folder_.file("none.yaml")).code, 7);
+  EXPECT_EQ(run(job() + "-o " + folder_.file("no/plan.yaml")).code, 7);
+}
+
+TEST_F(PartitionProgram, FullOutputIsAnIoError) {
+  const std::string graph = "graph --model " + kConfigs + "models/sd15_controlnet_tiny.yaml";
+  EXPECT_EQ(run(graph, "/dev/full").code, 7);
+}
+
+TEST_F(PartitionProgram, GraphCountsTheRealModel) {
+  const Outcome graph = run("graph --json --model " + kConfigs + "models/sd15_controlnet.yaml");
+  ASSERT_EQ(graph.code, 0) << graph.err;
+  const json parts = json::parse(graph.out)["parts"];
+  EXPECT_EQ(parts["unet"]["parameters"], 859'520'964);
+  EXPECT_EQ(parts["controlnet"]["parameters"], 361'279'120);
+  EXPECT_EQ(parts["vae"]["parameters"], 83'653'863);
+  EXPECT_EQ(parts["text_encoder"]["parameters"], 123'060'480);
+}
+
+}  // namespace
+}  // namespace stagecraft
