@@ -17,8 +17,7 @@ constexpr size_t kMaxShown = 160;
 std::string printable(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, kMaxShown)) {
-    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    out += control ? '?' : c;
+    out += c >= 0x20 && c < 0x7f ? c : '?';
   }
   return out;
 }

@@ -16,7 +16,8 @@ namespace stagecraft {
 nlohmann::json parse_strict_json(std::string_view text, const std::string& where,
                                  ExitCode code = ExitCode::kNoCheckpoint);
 
-// Text out of a file for a message of one line: at most 160 bytes, control characters as '?'.
+// Text out of a file for a message of one line: at most 160 bytes, '?' for all but printable ASCII,
+// so that the message stays one line and valid UTF-8.
 std::string printable(std::string_view text);
 
 }  // namespace stagecraft
