@@ -78,8 +78,9 @@ TEST(SolverSd15, SplitsOverFour3090InTimeAndUnderCaps) {
     Nanos total;
     for (Nanos busy : solution.step.busy) total += busy;
     // Balanced within 5 % when memory does not bind: 4 stages of 4 micro-batches each.
-    if (cap_mib > 20000)
+    if (cap_mib > 20000) {
       EXPECT_LT(solution.bottleneck.count, 1.05 * static_cast<double>(total.count) / 16);
+    }
   }
 }
 
