@@ -237,8 +237,11 @@ class SocketControl : public ControlChannel {
     }
   }
 
-  // Tells the ranks that have asked, as far as their sockets take it at once, and throws.
+  // Tells the ranks that have asked, as far as their sockets take it at once, and throws. The own
+  // failure is kept first: the others leave when they are told, and that must not look like the
+  // cause.
   [[noreturn]] void refuse(const std::vector<std::optional<Frame>>& requests, CommFailure failure) {
+    fate_->fail(failure);
     const std::string bytes =
         encode({.kind = FrameKind::kRefusal,
                 .sequence = sequence_,

@@ -327,7 +327,7 @@ TEST(SocketControl, GathersByRankManyTimes) {
 TEST(SocketControl, GathersLargePayloads) {
   TestFolder folder;
   const std::string large(kMaxControlPayload, 'L');
-  expect_all_fine(run_socket_ranks(test_options(folder, 3), [&](int rank, SocketWorld& world) {
+  expect_all_fine(run_socket_ranks(test_options(folder, 2), [&](int rank, SocketWorld& world) {
     const auto got = world.control->all_gather("large", rank == 1 ? large : "");
     EXPECT_TRUE(got[1] == large);
     EXPECT_EQ(got[0], "");

@@ -40,11 +40,11 @@ int train(const std::string& behaviour, RankEnvironment& me) {
   SocketWorldOptions options = me.socket_options();
   options.startup_deadline = options.deadline = std::chrono::seconds(20);
   me.page.set_section(Section::kConnect, -1);
+  std::vector<std::byte> out(4 << 20), in(4 << 20);  // outlive the transfers, also after an error
   SocketWorld world = connect_socket_world(options);
   const int pipe = variable_as_number(kPipeVariable, -1);
   const bool acts = me.rank == variable_as_number(kActorVariable, -1);
   const bool for_ever = behaviour == "train";
-  std::vector<std::byte> out(4 << 20), in(4 << 20);
   const int next = (me.rank + 1) % me.size, previous = (me.rank + me.size - 1) % me.size;
   int code = 0;
   for (int step = 0; code == 0 && (for_ever || step < 5); ++step) {
