@@ -106,6 +106,10 @@ TEST_F(FromCache, CaptionIsDroppedWithTheProbabilityAsked) {
   // 400 draws at 0.3: mean 120, deviation 9.2.
   EXPECT_NEAR(dropped(0.3).sum().item<double>(), 120, 46);
   EXPECT_TRUE(at::equal(dropped(0.3), dropped(0.3)));
+  // Not the same captions in every epoch.
+  const at::Tensor of_first = dropped(0.3).view({100, 4}).select(1, 0);
+  EXPECT_FALSE(of_first.all().item<bool>());
+  EXPECT_TRUE(of_first.any().item<bool>());
 }
 
 TEST_F(FromCache, HintIsTheSourceInZeroToOne) {

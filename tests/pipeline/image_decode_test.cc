@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "partitioner/base/error.h"
@@ -131,6 +132,21 @@ TEST(Decode, RefusesAnAnimatedPng) {
   std::string png = encode(ramp_picture(4, 4), ".png");
   png.insert(33, big_endian(8) + "acTL" + std::string(12, '\0'));
   EXPECT_THAT(fault_of(png), HasSubstr("animated PNG"));
+}
+
+TEST(Decode, DamagedBytesAreRefusedOrDecodedNeverMore) {
+  for (const char* extension : {".png", ".jpg", ".webp", ".bmp"}) {
+    const std::string whole = encode(ramp_picture(40, 24), extension);
+    uint32_t random = 1;
+    for (int turn = 0; turn < 300; ++turn) {
+      std::string file = whole;
+      for (int flips = 0; flips < 3; ++flips) {
+        random = random * 1664525u + 1013904223u;  // Numerical Recipes' generator
+        file[random % std::min<size_t>(file.size(), 120)] = static_cast<char>(random >> 24);
+      }
+      fault_of(file);  // an exception of another kind, or a crash, fails
+    }
+  }
 }
 
 TEST(Fit, LeavesAPictureOfTheRightSizeAlone) {
