@@ -258,7 +258,8 @@ struct RankExecutor::State {
                              .count();
     const Bytes peak = TrackingAllocator::peak();
     if (peak > output.peak.total) {
-      output.peak = {.total = peak, .boundary = boundary, .workspace = peak - before};
+      const Bytes stays = std::max(before, TrackingAllocator::current());
+      output.peak = {.total = peak, .boundary = boundary, .workspace = peak - stays};
     }
     return result;
   }

@@ -35,7 +35,7 @@ struct ExecutionPlan {
 struct PeakMemory {
   Bytes total;       // everything allocated
   Bytes boundary;    // of it: received and not yet used, or handed to a send that is not over
-  Bytes workspace;   // of it: taken inside the block that ran
+  Bytes workspace;   // of it: taken inside the block that ran and given back
 };
 
 struct StepOutput {
