@@ -6,7 +6,7 @@
 #include "pipeline/launch/rank_environment.h"
 #include "pipeline/train/children.h"
 #include "pipeline/train/session.h"
-#include "tools/cli.h"
+#include "cli.h"
 
 namespace stagecraft {
 namespace {

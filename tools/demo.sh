@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The whole product on this machine, without a GPU and without a download of weights: the photographs that scikit-image and
+# scikit-learn ship, a tiny model of SD 1.5's topology with seeded random weights, four processes.
+#   tools/demo.sh [FOLDER]      results go to FOLDER (default: demo)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:-demo}
+started=$(date +%s)
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+show() { printf '$ %s\n' "$*"; "$@"; }
+
+say "1. Set up (nothing to do when it is done)"
+tools/setup.sh
+python=${STAGECRAFT_VENV:-.venv}/bin/python
+bin=build/release/bin
+mkdir -p "$out"
+
+say "2. Data: photographs with Canny hints; CLIP's vocabulary"
+[ -f "$out/photos/prompt.json" ] || "$python" tools/make_photos.py "$out/photos" --size 128x192
+[ -f "$out/tokenizer/vocab.json" ] || "$python" tools/make_clip_vocab.py "$out/tokenizer"
+
+say "3. partition: measure every block, split the model over four ranks"
+show $bin/partition --profile --config configs/train/tiny_demo.yaml --cluster configs/clusters/local_cpu_4.yaml -o "$out/plan.yaml"
+
+say "4. pipetrain: four processes train ControlNet"
+rm -rf "$out/run"
+show $bin/pipetrain --plan "$out/plan.yaml" --config configs/train/tiny_demo.yaml --init-random 1 \
+  --tokenizer "$out/tokenizer" --data "$out/photos" --out "$out/run" --evaluate 4
+
+say "5. Done in $(($(date +%s) - started)) s. With your own cards, weights and data:"
+cat <<'NEXT'
+  build/release/bin/partition --config configs/train/sd15_controlnet.yaml --cluster configs/clusters/4x3090.yaml -o plan.yaml
+  build/release/bin/pipetrain --plan plan.yaml --config configs/train/sd15_controlnet.yaml \
+    --weights FOLDER_OF_SD15 --data FOLDER_WITH_PROMPT_JSON --out runs/first
+NEXT
