@@ -100,7 +100,9 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   const std::string measured = options.out + "/measured.json";
   ReportOptions report{.other = {.vae = parameters_of(build_vae_encoder(job.model, 64, 64)) +
                                         parameters_of(build_vae_decoder(job.model, 64, 64)),
-                                 .text_encoder = parameters_of(build_text_encoder(job.model))}};
+                                 .text_encoder = parameters_of(build_text_encoder(job.model))},
+                       .measured = {},
+                       .seen_on_one_device = {}};
   if (fs::exists(measured)) report.measured = read_measured(measured);
   fmt::print("\n{}", to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
   for (const std::string& part : trained_parts(job.graph)) {
