@@ -41,7 +41,8 @@ CommandLine read_command_line(int argc, char** argv) {
   app.add_option("--threads", options.threads_per_rank, "threads of each rank (default: 1)")->check(CLI::Range(1, 1024));
   app.add_option("--timeout", options.timeout_seconds, "seconds that any wait may last without progress (default 600)")
       ->check(CLI::Range(1L, 86400L));
-  app.add_flag("--json", "end with one JSON object when something fails");
+  bool as_json = false;  // read by run_main
+  app.add_flag("--json", as_json, "end with one JSON object when something fails");
   if (!parse_command_line(app, argc, argv)) {
     line.help_only = true;
     return line;

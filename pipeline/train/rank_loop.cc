@@ -155,7 +155,8 @@ class Loop {
                           .gradient_norm = norm,
                           .learning_rate = learning_rate_at(options.optimizer, step),
                           .seconds = seconds,
-                          .samples = job_.plan.train.batch};
+                          .samples = job_.plan.train.batch,
+                          .fullest_rank = {}};
       bool stop = false;
       for (const StepFacts& fact : facts) {
         metrics.loss += fact.loss_sum / static_cast<double>(draws.size());
