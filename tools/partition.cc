@@ -14,6 +14,9 @@ void add_plan_options(CLI::App& app, PlanCommand& command) {
                  "cluster file (configs/clusters), or its name there");
   app.add_option("-o,--output", command.output, "plan file to write")->capture_default_str();
   app.add_flag("--profile", command.profile, "measure the blocks on this machine");
+  app.add_option("--threads", command.threads, "threads a rank will have, for --profile")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   app.add_option("--cost-table", command.cost_table, "save the costs here, reuse them when there");
   app.add_option("--model", command.flags.model, "model file, instead of the training file's");
   app.add_option("--width", command.flags.width, "pixels, a multiple of 64");

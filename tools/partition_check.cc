@@ -40,9 +40,9 @@ int run_verify(const VerifyCommand& command) {
       throw Error(ExitCode::kUsage, "-o writes predictions anew and needs --cluster");
     }
     const Cluster cluster = load_cluster(command.cluster);
-    const CostTable costs =
-        load_costs({.file = command.cost_table, .profile = false, .quiet = command.json}, job,
-                   plan.train, cluster);
+    const CostTable costs = load_costs(
+        {.file = command.cost_table, .profile = false, .threads = 1, .quiet = command.json}, job,
+        plan.train, cluster);
     predict(plan, job.graph, resolved, costs, cluster);
     write_plan(plan, job.graph, command.output);
   }

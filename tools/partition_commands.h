@@ -24,6 +24,7 @@ struct PlanCommand {
   std::string config, cluster, output = "plan.yaml", schedule = "1f1b";
   TrainFlags flags;
   bool profile = false;
+  int threads = 1;                  // of a rank, for --profile
   std::string cost_table;           // file to save and reuse; empty: none
   int stages = 0;                   // 0: one per device
   std::vector<double> memory_caps;  // MiB; one for all ranks, or one per rank
@@ -69,6 +70,7 @@ Cluster load_cluster(const std::string& name);
 struct CostSource {
   std::string file;
   bool profile = false;
+  int threads = 1;
   bool quiet = false;
 };
 CostTable load_costs(const CostSource& source, const Job& job, const TrainConfig& train,

@@ -1,4 +1,5 @@
 // Files to data: job, cluster, costs.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,15 +20,30 @@ int64_t parameters_of(const BlockGraph& graph) {
   return sum;
 }
 
-CostTable measure(const Job& job, const TrainConfig& train, bool quiet) {
-  const bool show = !quiet && ::isatty(STDERR_FILENO) == 1;
+CostTable measure(const Job& job, const TrainConfig& train, const Cluster& cluster,
+                  const CostSource& source) {
+  if (cluster.devices.front().kind != "cpu") {
+    throw Error(ExitCode::kUsage,
+                fmt::format("--profile measures on this machine's CPU, cluster {} has {}; leave "
+                            "--profile out to count for its devices",
+                            cluster.name, cluster.devices.front().name));
+  }
+  at::set_num_threads(source.threads);
   ProfileOptions options;
-  if (show) {
+  if (!source.quiet && ::isatty(STDERR_FILENO) == 1) {
     options.on_progress = [](int done, int all) {
       fmt::print(stderr, "\rmeasuring block {} of {}{}", done, all, done == all ? "\n" : "");
     };
   }
   return measure_cost_table(job.graph, train, options);
+}
+
+void warn_when_stale(const CostTable& table, const std::string& file, int threads) {
+  at::set_num_threads(threads);
+  // describe_machine tells the number of threads as it is set now.
+  if (table.made_by != "measured" || table.machine == describe_machine()) return;
+  fmt::print(stderr, "warning: {} was measured on {}, this is {}\n", file, table.machine,
+             describe_machine());
 }
 
 }  // namespace
@@ -67,12 +83,13 @@ CostTable load_costs(const CostSource& source, const Job& job, const TrainConfig
     const bool wanted = table.made_by == "measured" || !source.profile;
     if (wanted) {
       check_cost_table(table, job.graph, train.precision, train.micro_batch);
+      warn_when_stale(table, source.file, source.threads);
       if (!source.quiet)
         fmt::print("costs from {}: {}, {}\n", source.file, table.made_by, table.machine);
       return table;
     }
   }
-  CostTable table = source.profile ? measure(job, train, source.quiet)
+  CostTable table = source.profile ? measure(job, train, cluster, source)
                                    : analytic_cost_table(job.graph, cluster.devices.front(),
                                                          train.precision, train.micro_batch);
   if (!source.file.empty()) write_cost_table(table, source.file);

@@ -119,6 +119,21 @@ TEST_F(PartitionProgram, CostTableOfAnotherJobIsAMismatch) {
   EXPECT_THAT(other.err, HasSubstr("made for pixels 128x192, this job has 192x192"));
 }
 
+TEST_F(PartitionProgram, ProfileMeasuresEveryBlock) {
+  const std::string table = folder_.file("costs.json");
+  const std::string out = make_plan("--profile --cost-table " + table);
+  EXPECT_THAT(out, HasSubstr("costs: measured, "));
+  const CostTable costs = read_cost_table(table);
+  EXPECT_GT(costs.blocks.at("unet.conv_in").forward.median.count, 0);
+}
+
+TEST_F(PartitionProgram, ProfileForOtherDevicesIsRefused) {
+  const Outcome refused = run("--profile --config " + kConfigs + "train/tiny_demo.yaml --cluster " +
+                              kConfigs + "clusters/4x3090.yaml -o " + plan());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("cluster 4x3090 has rtx3090"));
+}
+
 TEST_F(PartitionProgram, PlanThatCannotFitIsRefusedWithTheNumbers) {
   const Outcome refused = run(job() + "--memory-cap 130 -o " + plan());
   EXPECT_EQ(refused.code, 13);
