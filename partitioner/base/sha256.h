@@ -10,7 +10,8 @@ namespace stagecraft {
 
 std::string sha256_hex(std::string_view bytes);
 
-// Reads the file in pieces of 1 MiB; blocks on the disk. Throws InputError(kIo) when it cannot be read.
+// Reads the file in pieces of 1 MiB; blocks on the disk. Throws InputError(kIo) when it cannot be
+// read.
 std::string sha256_hex_of_file(const std::string& path);
 
 }  // namespace stagecraft

@@ -1,10 +1,12 @@
-// A strict reader for YAML files that people write: model, device, cluster, training and plan files.
+// A strict reader for YAML files that people write: model, device, cluster, training and plan
+// files.
 //
-// It works on the parser's events and refuses, with line and column: unknown and duplicate keys, anchors, aliases, tags,
-// merge keys, several documents, tabs as indentation, control characters, text that is not UTF-8, wrong types, numbers
-// out of range, files over 4 MiB, nesting over 32. Numbers are JSON's (no octal, no 1_000, no +4, no .5, no nan); truth is
-// true or false; a text that looks like a number, a truth value or null must be quoted. All errors of a file are collected and
-// thrown at once as a ConfigError with one `file:line:column: message` per line.
+// It works on the parser's events and refuses, with line and column: unknown and duplicate keys,
+// anchors, aliases, tags, merge keys, several documents, tabs as indentation, control characters,
+// text that is not UTF-8, wrong types, numbers out of range, files over 4 MiB, nesting over 32.
+// Numbers are JSON's (no octal, no 1_000, no +4, no .5, no nan); truth is true or false; a text
+// that looks like a number, a truth value or null must be quoted. All errors of a file are
+// collected and thrown at once as a ConfigError with one `file:line:column: message` per line.
 //
 //   YamlDocument doc = YamlDocument::read("train.yaml");
 //   Fields fields(doc, doc.root());
@@ -35,21 +37,23 @@ struct YamlNode {
     YamlMark mark;
   };
   Kind kind = Kind::kNull;
-  bool quoted = false;          // scalar in quotes: text whatever it looks like
+  bool quoted = false;  // scalar in quotes: text whatever it looks like
   YamlMark mark;
   std::string text;             // of a scalar
   std::vector<Key> keys;        // of a map, one for each of `items`
   std::vector<YamlNode> items;  // values of a map or members of a list
 
-  // Value of `key`, nullptr when absent or when this is no map. The first one where a key was given twice.
+  // Value of `key`, nullptr when absent or when this is no map. The first one where a key was given
+  // twice.
   const YamlNode* find(std::string_view key) const;
   YamlMark mark_of_key(std::string_view key) const;  // {0, 0} when absent
 };
 
 class YamlDocument {
  public:
-  // Throws InputError(kIo) when the file cannot be read, ConfigError when it is no YAML at all. Errors that leave the
-  // structure readable (duplicate keys, anchors, ...) are kept for `throw_if_errors`.
+  // Throws InputError(kIo) when the file cannot be read, ConfigError when it is no YAML at all.
+  // Errors that leave the structure readable (duplicate keys, anchors, ...) are kept for
+  // `throw_if_errors`.
   static YamlDocument read(const std::string& path);
   static YamlDocument parse(std::string_view text, const std::string& file);
 
@@ -84,8 +88,9 @@ struct NumberRange {
   double min = std::numeric_limits<double>::lowest(), max = std::numeric_limits<double>::max();
 };
 
-// Reads the keys of one map. A getter whose key is absent leaves the target as it is; an absent required key, a wrong type
-// or a value out of range becomes an error of the document. Lives no longer than document and node.
+// Reads the keys of one map. A getter whose key is absent leaves the target as it is; an absent
+// required key, a wrong type or a value out of range becomes an error of the document. Lives no
+// longer than document and node.
 class Fields {
  public:
   // `where` is put before the key in messages ("unet" gives "unet.in_channels").
@@ -122,7 +127,8 @@ class Fields {
   std::vector<std::string> known_;
 };
 
-// One scalar, with the same rules; false after recording an error. `name` is what the message calls it.
+// One scalar, with the same rules; false after recording an error. `name` is what the message calls
+// it.
 bool parse_integer(YamlDocument& document, const YamlNode& node, const std::string& name,
                    IntRange range, int64_t* out);
 bool parse_number(YamlDocument& document, const YamlNode& node, const std::string& name,
@@ -132,10 +138,12 @@ bool parse_boolean(YamlDocument& document, const YamlNode& node, const std::stri
 bool parse_string(YamlDocument& document, const YamlNode& node, const std::string& name,
                   std::string* out);
 
-// The candidate nearest to `word` by edit distance, empty when none is near (more than a third of its letters differ).
+// The candidate nearest to `word` by edit distance, empty when none is near (more than a third of
+// its letters differ).
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
-// `text` as a YAML scalar that reads back as the same text: plain when that is safe, else in double quotes.
+// `text` as a YAML scalar that reads back as the same text: plain when that is safe, else in double
+// quotes.
 std::string yaml_quote(std::string_view text);
 
 }  // namespace stagecraft

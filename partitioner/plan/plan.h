@@ -1,6 +1,7 @@
 // plan.yaml: how a model is split, made to be read and edited by hand. Versioned.
 //
-// Plain values; reading is strict and reports all faults of a file with line and column. Any thread.
+// Plain values; reading is strict and reports all faults of a file with line and column. Any
+// thread.
 #pragma once
 
 #include <string>
@@ -23,7 +24,7 @@ struct PlanStage {
   bool operator==(const PlanStage&) const = default;
 };
 
-struct PlannedRank {               // predicted, informative: recomputed by whoever needs it
+struct PlannedRank {  // predicted, informative: recomputed by whoever needs it
   std::string device;
   Bytes device_memory;
   Nanos busy;
@@ -33,33 +34,38 @@ struct PlannedRank {               // predicted, informative: recomputed by whoe
 
 struct Plan {
   int version = kPlanVersion;
-  TrainConfig train;               // what the plan depends on; optimizer, steps and seed are not part of it
+  TrainConfig train;  // what the plan depends on; optimizer, steps and seed are not part of it
   std::string graph_hash;
-  std::string cluster;             // name
+  std::string cluster;  // name
   int replicas = 1;
-  std::string schedule = "1f1b";   // generator name, or "explicit"
-  std::vector<std::vector<std::string>> order;  // explicit: per rank "F0.0 F0.1 B0.0 …", compute actions, or with S and R
+  std::string schedule = "1f1b";  // generator name, or "explicit"
+  std::vector<std::vector<std::string>>
+      order;  // explicit: per rank "F0.0 F0.1 B0.0 …", compute actions, or with S and R
   std::vector<PlanStage> stages;
   std::vector<std::string> replicated;
   std::vector<std::string> recompute;
-  std::string cost_table;          // "measured on …" or "analytic for …"
+  std::string cost_table;  // "measured on …" or "analytic for …"
   Nanos predicted_step;
   double predicted_bubble = 0;
   std::vector<PlannedRank> ranks;
-  // The same training on the largest device alone (`busy` is its step), and under data parallel on all of them.
+  // The same training on the largest device alone (`busy` is its step), and under data parallel on
+  // all of them.
   PlannedRank one_device;
   Nanos data_parallel_step;
-  Bytes data_parallel_buffers;     // of the communicator, on every rank
-  // The message table of one full micro-batch (`transfers_of_micro_batch`), informative; compared with the derived one on
-  // load. Message n of micro-batch j has the number j * messages.size() + n in an explicit order.
+  Bytes data_parallel_buffers;  // of the communicator, on every rank
+  // The message table of one full micro-batch (`transfers_of_micro_batch`), informative; compared
+  // with the derived one on load. Message n of micro-batch j has the number j * messages.size() + n
+  // in an explicit order.
   std::vector<Message> messages;
   bool operator==(const Plan&) const = default;
 };
 
 std::string to_yaml(const Plan& plan, const BlockGraph& graph);
-void write_plan(const Plan& plan, const BlockGraph& graph, const std::string& path);  // beside and renamed; InputError(kIo)
+void write_plan(const Plan& plan, const BlockGraph& graph,
+                const std::string& path);  // beside and renamed; InputError(kIo)
 
-// The part of a plan that can be read without a graph: structure, types, ranges. Relative model paths are relative to the file.
+// The part of a plan that can be read without a graph: structure, types, ranges. Relative model
+// paths are relative to the file.
 Plan read_plan(const std::string& path);
 
 // A plan made ready to run: everything derived again and verified.
@@ -68,9 +74,9 @@ struct ResolvedPlan {
   std::vector<int64_t> micro_batch_sizes;
   Schedule schedule;
 };
-// Throws ConfigError (exit 3; 4 when the graph hash differs) with all faults at once, each with line and column of the block or
-// key in the file: missing, duplicate, unknown block, edge against stage order, order that deadlocks (with the wait-for
-// cycle), message table that differs.
+// Throws ConfigError (exit 3; 4 when the graph hash differs) with all faults at once, each with
+// line and column of the block or key in the file: missing, duplicate, unknown block, edge against
+// stage order, order that deadlocks (with the wait-for cycle), message table that differs.
 ResolvedPlan resolve_plan(const Plan& plan, const BlockGraph& graph, const std::string& path);
 
 // Hex SHA-256 of what must be equal on all ranks: stages, schedule, order, train part, graph hash.

@@ -1,4 +1,5 @@
-// The keys that the training file and the plan file share: model, width, height, precision, batch, micro_batch, trainable.
+// The keys that the training file and the plan file share: model, width, height, precision, batch,
+// micro_batch, trainable.
 //
 // Internal to partitioner/plan.
 #pragma once
