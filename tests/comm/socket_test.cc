@@ -166,19 +166,21 @@ TEST(Socket, AMessageThatCameBeforeItsReceiveIsCompared) {
 
 TEST(Socket, AbortEndsEveryRank) {
   TestFolder folder;
-  std::latch posted(2);
+  std::latch posted(2), told(2);
   const auto outcomes =
       run_socket_ranks(test_options(folder, 3), [&](int rank, SocketWorld& world) {
         std::vector<std::byte> got(8);
         if (rank == 2) {
           posted.wait();
           world.communicator->abort("no memory left");
+          told.wait();  // abort alone tells the others, not the end of this rank
           goodbye(world);
         } else {
           const auto operation =
               world.communicator->receive(1 - rank, kTag, {std::span(got)}, nullptr);
           posted.count_down();
           EXPECT_THROW(operation->wait(), PeerLostError);
+          told.count_down();
           operation->wait();
         }
       });
@@ -310,6 +312,25 @@ TEST(Socket, CookieTextIsReadBack) {
   EXPECT_NE(make_cookie(), cookie);
   EXPECT_THROW(parse_cookie("00"), CommError);
   EXPECT_THROW(parse_cookie(std::string(32, 'g')), CommError);
+}
+
+TEST(SocketSlow, ATransferLongerThanTheDeadlineIsNoStallWhileBytesMove) {
+  TestFolder folder;
+  auto options = test_options(folder, 2);
+  options.deadline = 2s;
+  constexpr int kMessages = 6;
+  expect_all_fine(run_socket_ranks(options, [&](int rank, SocketWorld& world) {
+    std::vector<std::byte> byte(1);
+    std::shared_ptr<Operation> last;
+    for (int i = 0; i < kMessages; ++i) {
+      const MessageTag tag{.step = 0, .message = i};
+      last = rank == 0 ? world.communicator->send(1, tag, whole(byte), nullptr)
+                       : world.communicator->receive(0, tag, {std::span(byte)}, nullptr);
+      if (rank == 0) std::this_thread::sleep_for(options.deadline / 4);
+    }
+    last->wait();
+    goodbye(world);
+  }));
 }
 
 TEST(SocketControl, GathersByRankManyTimes) {
