@@ -24,6 +24,11 @@ void add_plan_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--precision", command.flags.precision, "fp32, fp16 or bf16");
   app.add_option("--batch", command.flags.batch, "samples of an optimizer step");
   app.add_option("--micro-batch", command.flags.micro_batch, "samples going through together");
+  app.add_option("--what", command.flags.what, "what is trained: controlnet or unet")
+      ->check(CLI::IsMember({"controlnet", "unet"}));
+  app.add_flag("--sd-unlocked", command.flags.sd_unlocked, "train the UNet's decoder as well");
+  app.add_flag("--only-mid-control", command.flags.only_mid_control,
+               "only the middle residual is added");
   app.add_option("--stages", command.stages, "stages; one per device unless given")
       ->check(CLI::Range(1, 64));
   app.add_option("--memory-cap", command.memory_caps,

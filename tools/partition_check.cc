@@ -22,7 +22,7 @@ int run_graph(const GraphCommand& command) {
   if (const std::string fault = validate(train); !fault.empty()) {
     throw Error(ExitCode::kUsage, fault);
   }
-  const Job job = load_job(train);
+  const PartitionJob job = load_job(train);
   const std::vector<BlockGraph> graphs = {
       job.graph, build_vae_encoder(job.model, command.width, command.height),
       build_vae_decoder(job.model, command.width, command.height), build_text_encoder(job.model)};
@@ -33,7 +33,7 @@ int run_graph(const GraphCommand& command) {
 
 int run_verify(const VerifyCommand& command) {
   Plan plan = read_plan(command.plan);
-  const Job job = load_job(plan.train);
+  const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
   if (!command.output.empty()) {
     if (command.cluster.empty()) {
@@ -71,7 +71,7 @@ int run_verify(const VerifyCommand& command) {
 
 int run_report(const ReportCommand& command) {
   const Plan plan = read_plan(command.plan);
-  const Job job = load_job(plan.train);
+  const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
   ReportOptions options{.other = other_parameters(job.model, plan.train.width, plan.train.height),
                         .measured = {},

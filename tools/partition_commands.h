@@ -18,6 +18,8 @@ namespace stagecraft {
 struct TrainFlags {
   std::optional<std::string> model, precision;
   std::optional<int64_t> width, height, batch, micro_batch;
+  std::optional<std::string> what;  // what is trained
+  bool sd_unlocked = false, only_mid_control = false;
 };
 
 struct PlanCommand {
@@ -54,11 +56,11 @@ struct ReportCommand {
 int run_report(const ReportCommand& command);
 
 // What a job means in data: the model file read and its training graph built.
-struct Job {
+struct PartitionJob {
   ModelConfig model;
   BlockGraph graph;
 };
-Job load_job(const TrainConfig& train);
+PartitionJob load_job(const TrainConfig& train);
 OtherParameters other_parameters(const ModelConfig& model, int64_t width, int64_t height);
 
 // The cluster file `name`, or configs/clusters/<name>.yaml when there is no such file. Throws
@@ -73,7 +75,7 @@ struct CostSource {
   int threads = 1;
   bool quiet = false;
 };
-CostTable load_costs(const CostSource& source, const Job& job, const TrainConfig& train,
+CostTable load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,
                      const Cluster& cluster);
 
 }  // namespace stagecraft

@@ -20,7 +20,7 @@ int64_t parameters_of(const BlockGraph& graph) {
   return sum;
 }
 
-CostTable measure(const Job& job, const TrainConfig& train, const Cluster& cluster,
+CostTable measure(const PartitionJob& job, const TrainConfig& train, const Cluster& cluster,
                   const CostSource& source) {
   if (cluster.devices.front().kind != "cpu") {
     throw Error(ExitCode::kUsage,
@@ -48,8 +48,8 @@ void warn_when_stale(const CostTable& table, const std::string& file, int thread
 
 }  // namespace
 
-Job load_job(const TrainConfig& train) {
-  Job job{.model = read_model_config(train.model), .graph = {}};
+PartitionJob load_job(const TrainConfig& train) {
+  PartitionJob job{.model = read_model_config(train.model), .graph = {}};
   job.graph =
       build_training_graph(job.model, train.width, train.height, train.trainable, train.precision);
   return job;
@@ -68,7 +68,7 @@ Cluster load_cluster(const std::string& name) {
   return read_cluster(by_name ? shipped.string() : name);
 }
 
-CostTable load_costs(const CostSource& source, const Job& job, const TrainConfig& train,
+CostTable load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,
                      const Cluster& cluster) {
   for (const Device& device : cluster.devices) {
     if (device.name != cluster.devices.front().name) {

@@ -23,6 +23,9 @@ TrainConfig train_config(const PlanCommand& command) {
   if (flags.height) train.height = *flags.height;
   if (flags.batch) train.batch = *flags.batch;
   if (flags.micro_batch) train.micro_batch = *flags.micro_batch;
+  if (flags.what) train.trainable.what = *flags.what;
+  if (flags.sd_unlocked) train.trainable.sd_locked = false;
+  if (flags.only_mid_control) train.trainable.only_mid_control = true;
   if (train.model.empty()) {
     throw Error(ExitCode::kUsage, "no model: give --config train.yaml or --model model.yaml");
   }
@@ -75,7 +78,7 @@ void print_summary(const Plan& plan, const Solution& solution) {
 int run_plan(const PlanCommand& command) {
   const TrainConfig train = train_config(command);
   const Cluster cluster = load_cluster(command.cluster);
-  const Job job = load_job(train);
+  const PartitionJob job = load_job(train);
   const CostTable costs = load_costs({.file = command.cost_table,
                                       .profile = command.profile,
                                       .threads = command.threads,

@@ -19,7 +19,9 @@ void append_params(const BlockGraph& graph, std::vector<Param>& params) {
 }  // namespace
 
 Job load_job(const TrainOptions& options) {
-  Job job{.options = options, .model = {}, .plan = read_plan(options.plan), .graph = {}, .resolved = {}};
+  Job job;
+  job.options = options;
+  job.plan = read_plan(options.plan);
   const TrainConfig& train = job.plan.train;
   if (train.precision != "fp32") {
     throw ConfigError(fmt::format("{}: planned for {}; CPU ranks train fp32 only: plan again with "

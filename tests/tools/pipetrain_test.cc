@@ -1,0 +1,269 @@
+// The program `pipetrain` as its users run it: real processes over sockets, the tiny model, made pictures.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "partitioner/base/files.h"
+#include "partitioner/base/sha256.h"
+#include "partitioner/plan/measured.h"
+#include "tests/support/temp_folder.h"
+
+namespace stagecraft {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using ::testing::HasSubstr;
+
+const std::string kConfigs = STAGECRAFT_SOURCE_DIR "/configs/";
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+int shell(const std::string& command) {
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// The value of `name` in a process's environment at its start; empty if there is none.
+std::string environment_of(pid_t pid, const std::string& name) {
+  std::istringstream variables(text_of(fmt::format("/proc/{}/environ", pid)));
+  for (std::string entry; std::getline(variables, entry, '\0');) {
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  }
+  return "";
+}
+
+// A pipetrain that runs while the test goes on.
+class RunningTraining {
+ public:
+  RunningTraining(const std::vector<std::string>& arguments, std::string error_log)
+      : error_log_(std::move(error_log)) {
+    std::vector<char*> argv;
+    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int out = ::open("/dev/null", O_WRONLY), err = ::open(error_log_.c_str(), O_WRONLY | O_CREAT, 0600);
+      ::dup2(out, 1);
+      ::dup2(err, 2);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  ~RunningTraining() {
+    if (!ended_) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+  pid_t pid() const { return pid_; }
+
+  std::vector<pid_t> children() const {
+    std::vector<pid_t> found;
+    std::istringstream list(text_of(fmt::format("/proc/{0}/task/{0}/children", pid_)));
+    for (pid_t child; list >> child;) found.push_back(child);
+    return found;
+  }
+  pid_t rank(int rank) const {
+    for (const pid_t child : children()) {
+      if (environment_of(child, "STAGECRAFT_ROLE") == "rank" &&
+          environment_of(child, "STAGECRAFT_RANK") == std::to_string(rank)) {
+        return child;
+      }
+    }
+    return -1;
+  }
+
+  // Exit code; -1 when it does not end in time.
+  int wait(std::chrono::milliseconds limit) {
+    const auto end = Clock::now() + limit;
+    for (int status = 0; Clock::now() < end; ::usleep(5000)) {
+      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+        ended_ = true;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      }
+    }
+    return -1;
+  }
+  std::string errors() const { return text_of(error_log_); }
+
+ private:
+  std::string error_log_;
+  pid_t pid_ = -1;
+  bool ended_ = false;
+};
+
+// Pictures, vocabulary and the cache are made once for all tests.
+class PipetrainMultiProcess : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = std::make_unique<TempFolder>();
+    const std::string python = STAGECRAFT_PYTHON, tools = STAGECRAFT_SOURCE_DIR "/tools/";
+    ASSERT_EQ(shell(fmt::format("{} {}make_fill50k.py {} --count 12 --size 64 >/dev/null", python, tools, data())), 0);
+    ASSERT_EQ(shell(fmt::format("{} {}make_clip_vocab.py {} >/dev/null", python, tools, tokenizer())), 0);
+  }
+  static void TearDownTestSuite() { shared_.reset(); }
+
+  static std::string data() { return shared_->file("data"); }
+  static std::string tokenizer() { return shared_->file("tokenizer"); }
+
+  struct Split {
+    int stages, batch, micro_batch;
+    std::string flags;
+  };
+  std::string plan_for(const Split& split) {
+    const std::string plan = folder_.file(fmt::format("plan_{}_{}.yaml", split.stages, split.batch));
+    EXPECT_EQ(shell(fmt::format("{}/partition --config {}train/tiny_demo.yaml --cluster {}clusters/local_cpu_4.yaml "
+                                "--width 64 --height 128 --stages {} --batch {} --micro-batch {} {} -o {} >/dev/null",
+                                STAGECRAFT_BIN_DIR, kConfigs, kConfigs, split.stages, split.batch,
+                                split.micro_batch, split.flags, plan)),
+              0);
+    return plan;
+  }
+  std::vector<std::string> command(const std::string& plan, const std::string& out, int steps) {
+    return {STAGECRAFT_BIN_DIR "/pipetrain", "--plan", plan, "--config", kConfigs + "train/tiny_demo.yaml",
+            "--init-random", "1", "--tokenizer", tokenizer(), "--data", data(), "--out", out,
+            "--steps", std::to_string(steps)};
+  }
+  int train(const std::string& plan, const std::string& out, int steps) {
+    RunningTraining run(command(plan, out, steps), folder_.file("errors"));
+    const int code = run.wait(std::chrono::seconds(120));
+    EXPECT_EQ(code, 0) << run.errors();
+    return code;
+  }
+  // What must not depend on the split: losses and norms of every step, and the trained weights.
+  static std::string numbers_of(const std::string& out) {
+    std::istringstream lines(text_of(out + "/metrics.jsonl"));
+    std::string numbers;
+    for (std::string line; std::getline(lines, line);) numbers += line.substr(0, line.find(",\"seconds\"")) + '\n';
+    return numbers;
+  }
+  static std::string weights_of(const std::string& out) {
+    return sha256_hex(text_of(out + "/controlnet/diffusion_pytorch_model.safetensors"));
+  }
+
+  void expect_equal_to_one_process(int batch, int micro_batch) {
+    const std::string reference = folder_.file("reference");
+    train(plan_for({1, batch, micro_batch, ""}), reference, 3);
+    ASSERT_THAT(numbers_of(reference), HasSubstr("\"step\":2"));
+    for (const int stages : {2, 3, 4}) {
+      const std::string out = folder_.file(fmt::format("out_{}", stages));
+      train(plan_for({stages, batch, micro_batch, ""}), out, 3);
+      EXPECT_EQ(numbers_of(out), numbers_of(reference)) << stages << " stages";
+      EXPECT_EQ(weights_of(out), weights_of(reference)) << stages << " stages";
+    }
+  }
+
+  // A training that has made its first step.
+  std::unique_ptr<RunningTraining> start_long_training(const std::string& plan, const std::string& out) {
+    auto run = std::make_unique<RunningTraining>(command(plan, out, 100000), folder_.file("errors"));
+    const auto end = Clock::now() + std::chrono::seconds(60);
+    while (text_of(out + "/metrics.jsonl").empty() && Clock::now() < end) ::usleep(5000);
+    EXPECT_FALSE(text_of(out + "/metrics.jsonl").empty()) << run->errors();
+    return run;
+  }
+
+  static void expect_gone(const std::vector<pid_t>& processes) {
+    for (const pid_t pid : processes) EXPECT_NE(::kill(pid, 0), 0) << "process " << pid << " is left";
+  }
+
+  TempFolder folder_;
+  static std::unique_ptr<TempFolder> shared_;
+};
+std::unique_ptr<TempFolder> PipetrainMultiProcess::shared_;
+
+TEST_F(PipetrainMultiProcess, TwoUnevenMicroBatchesEqualOneProcessBitwise) {
+  expect_equal_to_one_process(3, 2);
+}
+
+TEST_F(PipetrainMultiProcess, FiveMicroBatchesEqualOneProcessBitwise) {
+  expect_equal_to_one_process(5, 1);
+}
+
+TEST_F(PipetrainMultiProcess, WritesMeasurementsThatAgreeWithThePrediction) {
+  const std::string plan = plan_for({2, 2, 1, ""}), out = folder_.file("out");
+  train(plan, out, 2);
+  const Measured measured = read_measured(out + "/measured.json");
+  ASSERT_EQ(measured.ranks.size(), 2u);
+  for (const MeasuredRank& rank : measured.ranks) {
+    EXPECT_EQ(rank.peak_allocator, rank.memory.without_base());
+    EXPECT_GT(rank.peak_rss, rank.base_rss);
+  }
+  EXPECT_EQ(shell(fmt::format("{}/partition report {} --measured {}/measured.json >/dev/null", STAGECRAFT_BIN_DIR,
+                              plan, out)),
+            0);
+}
+
+TEST_F(PipetrainMultiProcess, AKilledRankEndsTheOthersWithinTwoSecondsAndIsNamed) {
+  const std::string plan = plan_for({4, 4, 1, ""});
+  for (const int victim : {0, 2, 3}) {
+    const std::string out = folder_.file(fmt::format("victim_{}", victim));
+    const auto run = start_long_training(plan, out);
+    const std::vector<pid_t> ranks = run->children();
+    const pid_t pid = run->rank(victim);
+    ASSERT_GT(pid, 0);
+    ::kill(pid, SIGKILL);
+    EXPECT_EQ(run->wait(std::chrono::seconds(2)), 9);
+    EXPECT_THAT(run->errors(), HasSubstr(fmt::format("rank {} (stage {}) was killed by signal 9", victim, victim)));
+    expect_gone(ranks);
+  }
+}
+
+TEST_F(PipetrainMultiProcess, InterruptSavesWhatIsTrainedAndLeavesNoProcess) {
+  const std::string out = folder_.file("out");
+  const auto run = start_long_training(plan_for({3, 3, 1, ""}), out);
+  const std::vector<pid_t> ranks = run->children();
+  ::kill(run->pid(), SIGINT);
+  EXPECT_EQ(run->wait(std::chrono::seconds(60)), 130) << run->errors();
+  expect_gone(ranks);
+  EXPECT_TRUE(fs::exists(out + "/controlnet/config.json"));
+}
+
+TEST_F(PipetrainMultiProcess, TheUNetIsSavedWhereItTrains) {
+  const std::string out = folder_.file("out");
+  train(plan_for({2, 2, 1, "--what unet"}), out, 1);
+  EXPECT_TRUE(fs::exists(out + "/unet/config.json"));
+  EXPECT_FALSE(fs::exists(out + "/controlnet"));
+}
+
+TEST_F(PipetrainMultiProcess, RefusesAFolderWithTrainedWeights) {
+  const std::string plan = plan_for({1, 1, 1, ""}), out = folder_.file("out");
+  train(plan, out, 1);
+  RunningTraining again(command(plan, out, 1), folder_.file("errors"));
+  EXPECT_EQ(again.wait(std::chrono::seconds(60)), 12);
+  EXPECT_THAT(again.errors(), HasSubstr("holds trained weights already"));
+}
+
+TEST_F(PipetrainMultiProcess, NamesAMissingPictureWithFileAndLine) {
+  const std::string copy = folder_.file("data");
+  fs::copy(data(), copy, fs::copy_options::recursive);
+  fs::remove_all(copy + "/.stagecraft_cache");
+  std::string first;
+  for (const auto& entry : fs::recursive_directory_iterator(copy + "/target")) first = entry.path().string();
+  ASSERT_FALSE(first.empty());
+  fs::remove(first);
+  auto with = command(plan_for({2, 2, 1, ""}), folder_.file("out"), 1);
+  *(std::find(with.begin(), with.end(), data())) = copy;
+  RunningTraining run(with, folder_.file("errors"));
+  EXPECT_EQ(run.wait(std::chrono::seconds(60)), 5);
+  EXPECT_THAT(run.errors(), HasSubstr("prompt.json:"));
+}
+
+}  // namespace
+}  // namespace stagecraft
