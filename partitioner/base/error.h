@@ -13,17 +13,17 @@ namespace stagecraft {
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 2,
-  kConfigInvalid = 3,     // plan, model, cluster or training file
-  kPlanMismatch = 4,      // plan does not match model, weights, checkpoint or world
+  kConfigInvalid = 3,  // plan, model, cluster or training file
+  kPlanMismatch = 4,   // plan does not match model, weights, checkpoint or world
   kDataInvalid = 5,
   kNoCheckpoint = 6,
   kIo = 7,
-  kStartup = 8,           // start-up or rendezvous failure
+  kStartup = 8,  // start-up or rendezvous failure
   kRankDied = 9,
   kStall = 10,
   kNonFinite = 11,
   kOutputInUse = 12,
-  kOutOfMemory = 13,      // or no feasible plan
+  kOutOfMemory = 13,  // or no feasible plan
   kInternal = 14,
   kInterrupted = 130,
   kTerminated = 143,
@@ -39,8 +39,8 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// A file that people write is wrong: plan, model, cluster, training file (3), or does not match (4).
-// May hold several lines, one per fault, each `file:line:column: message`.
+// A file that people write is wrong: plan, model, cluster, training file (3), or does not match
+// (4). May hold several lines, one per fault, each `file:line:column: message`.
 class ConfigError : public Error {
  public:
   explicit ConfigError(const std::string& message, ExitCode code = ExitCode::kConfigInvalid)
@@ -63,7 +63,8 @@ class ResourceError : public Error {
 // A peer is gone (9), silent past the deadline (10) or never came (8).
 class CommError : public Error {
  public:
-  CommError(ExitCode code, int peer, const std::string& message) : Error(code, message), peer_(peer) {}
+  CommError(ExitCode code, int peer, const std::string& message)
+      : Error(code, message), peer_(peer) {}
   int peer() const { return peer_; }
 
  private:

@@ -11,8 +11,14 @@ namespace stagecraft {
 struct Bytes {
   int64_t count = 0;
   auto operator<=>(const Bytes&) const = default;
-  Bytes& operator+=(Bytes o) { count += o.count; return *this; }
-  Bytes& operator-=(Bytes o) { count -= o.count; return *this; }
+  Bytes& operator+=(Bytes o) {
+    count += o.count;
+    return *this;
+  }
+  Bytes& operator-=(Bytes o) {
+    count -= o.count;
+    return *this;
+  }
   friend Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
   friend Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
   friend Bytes operator*(Bytes a, int64_t n) { return {a.count * n}; }
@@ -24,8 +30,14 @@ struct Bytes {
 struct Nanos {
   int64_t count = 0;
   auto operator<=>(const Nanos&) const = default;
-  Nanos& operator+=(Nanos o) { count += o.count; return *this; }
-  Nanos& operator-=(Nanos o) { count -= o.count; return *this; }
+  Nanos& operator+=(Nanos o) {
+    count += o.count;
+    return *this;
+  }
+  Nanos& operator-=(Nanos o) {
+    count -= o.count;
+    return *this;
+  }
   friend Nanos operator+(Nanos a, Nanos b) { return {a.count + b.count}; }
   friend Nanos operator-(Nanos a, Nanos b) { return {a.count - b.count}; }
   friend Nanos operator*(Nanos a, int64_t n) { return {a.count * n}; }

@@ -32,9 +32,8 @@ class PeerLostError : public CommError {
 };
 
 struct MessageTag {
-  int64_t step = 0;  // training step, or -1 outside of training
-  int32_t message =
-      0;  // index in the plan's message table, or a caller's sequence number outside of training
+  int64_t step = 0;     // training step, or -1 outside of training
+  int32_t message = 0;  // index in the plan's table, or a sequence number outside of training
   bool operator==(const MessageTag&) const = default;
 };
 

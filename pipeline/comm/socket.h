@@ -21,8 +21,7 @@
 namespace stagecraft {
 
 struct SocketWorldOptions {
-  std::string
-      folder;  // private to the run (mode 0700), the same for all ranks; see make_run_folder
+  std::string folder;  // private to the run (0700), the same for all ranks; see make_run_folder
   int rank = 0;
   int size = 1;
   Cookie cookie{};  // the same for all ranks, secret; connections without it are dropped

@@ -20,8 +20,8 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Where gradients leave a block. A leaf tensor would do, but the engine's accumulator of a leaf holds the tensor, and
-// with it the input's memory, even when no operation saved it.
+// Where gradients leave a block. A leaf tensor would do, but the engine's accumulator of a leaf
+// holds the tensor, and with it the input's memory, even when no operation saved it.
 struct BlockEntry final : Node {
   variable_list apply(variable_list&&) override {
     throw InternalError("a block's entry node is captured by the engine, never run");
@@ -116,7 +116,8 @@ BlockGradients run_backward(const BlockTape& tape, torch::autograd::edge_list ro
 }  // namespace
 
 BlockGradients backward_block(BlockTape tape, const at::Tensor& output_gradient) {
-  return run_backward(tape, {std::move(tape.root)}, output_gradient, {.inputs = true, .params = true});
+  return run_backward(tape, {std::move(tape.root)}, output_gradient,
+                      {.inputs = true, .params = true});
 }
 
 BlockGradients backward_inputs(const BlockTape& tape, const at::Tensor& output_gradient) {
@@ -124,7 +125,8 @@ BlockGradients backward_inputs(const BlockTape& tape, const at::Tensor& output_g
 }
 
 BlockGradients backward_weights(BlockTape tape, const at::Tensor& output_gradient) {
-  return run_backward(tape, {std::move(tape.root)}, output_gradient, {.inputs = false, .params = true});
+  return run_backward(tape, {std::move(tape.root)}, output_gradient,
+                      {.inputs = false, .params = true});
 }
 
 }  // namespace stagecraft

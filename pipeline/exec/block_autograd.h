@@ -1,7 +1,9 @@
-// The block is the unit of autograd: its forward starts from cut-off inputs, its backward is one engine call.
+// The block is the unit of autograd: its forward starts from cut-off inputs, its backward is one
+// engine call.
 //
-// So the arithmetic does not depend on where a model is cut, and what a block saved is freed when its backward is
-// done. Stateless; the calling thread runs the work; different threads may work on different tensors.
+// So the arithmetic does not depend on where a model is cut, and what a block saved is freed when
+// its backward is done. Stateless; the calling thread runs the work; different threads may work on
+// different tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +16,8 @@
 
 namespace stagecraft {
 
-// What the backward pass of one block run needs. Holds the autograd graph, hence the saved tensors, but neither the
-// inputs nor the output, unless an operation saved them.
+// What the backward pass of one block run needs. Holds the autograd graph, hence the saved tensors,
+// but neither the inputs nor the output, unless an operation saved them.
 struct BlockTape {
   torch::autograd::Edge root;
   std::vector<torch::autograd::Edge> inputs;  // by argument position; invalid where not wanted
@@ -34,7 +36,8 @@ std::vector<bool> inputs_with_gradient(const BlockGraph& graph, const Block& blo
 at::Tensor forward_only(const Block& block, std::span<const at::Tensor> inputs,
                         std::span<const at::Tensor> params);
 
-// For a block whose state is not F. `params` are leaves that require a gradient where they are trainable.
+// For a block whose state is not F. `params` are leaves that require a gradient where they are
+// trainable.
 BlockForward forward_with_tape(const Block& block, std::span<const at::Tensor> inputs,
                                std::span<const at::Tensor> params,
                                const std::vector<bool>& wants_input_gradient);

@@ -55,14 +55,14 @@ double global_gradient_norm(const RankParameters& parameters, ControlChannel& co
   squares.clear();
   for (const std::string& part :
        control.all_gather(fmt::format("gradient norm of step {}", step), payload)) {
-    check(part.size() % sizeof(SquareOfParameter) == 0, "a rank's part of the norm has a wrong size");
+    check(part.size() % sizeof(SquareOfParameter) == 0,
+          "a rank's part of the norm has a wrong size");
     const size_t before = squares.size();
     squares.resize(before + part.size() / sizeof(SquareOfParameter));
     if (!part.empty()) std::memcpy(squares.data() + before, part.data(), part.size());
   }
-  std::sort(squares.begin(), squares.end(), [](const auto& a, const auto& b) {
-    return a.canonical < b.canonical;
-  });
+  std::sort(squares.begin(), squares.end(),
+            [](const auto& a, const auto& b) { return a.canonical < b.canonical; });
   double sum = 0;
   for (const SquareOfParameter& entry : squares) sum += entry.square;
   return std::sqrt(sum);
@@ -92,8 +92,8 @@ void optimizer_step(RankParameters& parameters, const OptimizerConfig& config, d
   }
   if (weights.empty()) return;
   at::_fused_adamw_(weights, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps,
-                    learning_rate_at(config, step), config.beta1, config.beta2,
-                    config.weight_decay, config.eps, /*amsgrad=*/false, /*maximize=*/false);
+                    learning_rate_at(config, step), config.beta1, config.beta2, config.weight_decay,
+                    config.eps, /*amsgrad=*/false, /*maximize=*/false);
 }
 
 }  // namespace stagecraft

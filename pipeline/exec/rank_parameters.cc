@@ -57,7 +57,8 @@ const std::vector<at::Tensor>& RankParameters::weights_of(int block) const {
 
 void RankParameters::add_gradient(int block, int position, const at::Tensor& gradient) {
   at::NoGradGuard no_grad;
-  ParameterSlot& slot = slots_[first_slot_[static_cast<size_t>(block)] + static_cast<size_t>(position)];
+  ParameterSlot& slot =
+      slots_[first_slot_[static_cast<size_t>(block)] + static_cast<size_t>(position)];
   check(slot.trained, "a gradient arrived for a parameter that is not trained");
   if (slot.has_gradient) {
     slot.gradient.add_(gradient);

@@ -1,7 +1,8 @@
 // The parameters that live on one rank: weights, and for trained ones gradient and Adam moments.
 //
-// Owned by the rank's executor, used by its thread only. A parameter without a path to the loss is held and saved but
-// has neither gradient nor moments: its gradient is None, not zero, so that weight decay does not touch it.
+// Owned by the rank's executor, used by its thread only. A parameter without a path to the loss is
+// held and saved but has neither gradient nor moments: its gradient is None, not zero, so that
+// weight decay does not touch it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,15 +16,16 @@
 namespace stagecraft {
 
 struct ParameterSlot {
-  int64_t canonical = 0;     // position among all parameters of the graph: the order in which norms are summed
+  // Position among all parameters of the graph: the order in which norms are summed.
+  int64_t canonical = 0;
   const Param* param = nullptr;
-  bool owned = false;        // this rank saves it (a replicated block is owned once)
+  bool owned = false;  // this rank saves it (a replicated block is owned once)
   bool trainable = false;
-  bool trained = false;      // trainable, and its block reaches the loss
-  at::Tensor weight;         // [shape] fp32; requires a gradient when trained
-  at::Tensor gradient;       // sum over the step's micro-batches so far; defined when trained
+  bool trained = false;  // trainable, and its block reaches the loss
+  at::Tensor weight;     // [shape] fp32; requires a gradient when trained
+  at::Tensor gradient;   // sum over the step's micro-batches so far; defined when trained
   at::Tensor exp_avg, exp_avg_sq, steps;  // Adam; defined when trained
-  bool has_gradient = false; // a gradient has arrived in this step
+  bool has_gradient = false;              // a gradient has arrived in this step
 };
 
 class RankParameters {

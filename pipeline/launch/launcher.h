@@ -24,8 +24,8 @@ struct LaunchOptions {
   std::vector<std::pair<std::string, std::string>> environment;
   int threads_per_rank = 1;
   std::chrono::milliseconds stall_limit{300'000};  // without any progress of a rank
-  std::chrono::milliseconds grace_limit{
-      120'000};  // from the first SIGINT or SIGTERM to the end of the run
+  // From the first SIGINT or SIGTERM to the end of the run.
+  std::chrono::milliseconds grace_limit{120'000};
   std::chrono::milliseconds culprit_wait{300};  // for the cause, when a rank has only lost its peer
   std::chrono::milliseconds terminate_wait{500};  // from SIGTERM to SIGKILL, after a failure
 };

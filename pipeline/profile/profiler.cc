@@ -102,8 +102,9 @@ class BlockMeter {
     }
     const SavedTensors saved = saved_for_backward(block_, wanted_);
     for (size_t i = 0; i < block_.inputs.size(); ++i) {
-      cost_.keeps_input.push_back(has_backward && std::binary_search(saved.tensors.begin(), saved.tensors.end(),
-                                                                     static_cast<int>(i)));
+      cost_.keeps_input.push_back(
+          has_backward &&
+          std::binary_search(saved.tensors.begin(), saved.tensors.end(), static_cast<int>(i)));
     }
     const int out = block_.ops.back().output;
     cost_.keeps_output =
@@ -126,7 +127,8 @@ class BlockMeter {
     note_forward(before, result.output, counts);
     const at::Tensor gradient = at::randn_like(result.output);
     result.output = at::Tensor();
-    cost_.saved_internal = TrackingAllocator::current() - before - Bytes{static_cast<int64_t>(gradient.nbytes())};
+    cost_.saved_internal =
+        TrackingAllocator::current() - before - Bytes{static_cast<int64_t>(gradient.nbytes())};
     cost_.workspace_forward -= cost_.saved_internal;
     const Bytes before_backward = start();
     BlockGradients gradients = backward_block(std::move(result.tape), gradient);
@@ -194,9 +196,10 @@ std::string describe_machine() {
 CostTable measure_cost_table(const BlockGraph& graph, const TrainConfig& train,
                              const ProfileOptions& options) {
   if (train.precision != "fp32") {
-    throw ConfigError(fmt::format("precision {} cannot be measured on a CPU, which would run it 6 to 150 times slower "
-                                  "than a GPU: plan without --profile, or measure fp32",
-                                  train.precision));
+    throw ConfigError(fmt::format(
+        "precision {} cannot be measured on a CPU, which would run it 6 to 150 times slower "
+        "than a GPU: plan without --profile, or measure fp32",
+        train.precision));
   }
   TrackingAllocator::install();
   CostTable table{.made_by = "measured",
@@ -212,8 +215,7 @@ CostTable measure_cost_table(const BlockGraph& graph, const TrainConfig& train,
   for (const Block& block : graph.blocks) alike[shape_key(graph, block)].push_back(&block);
   int done = 0;
   for (const auto& [key, blocks] : alike) {
-    const BlockCost cost =
-        BlockMeter(graph, *blocks.front(), train.micro_batch).measure(options);
+    const BlockCost cost = BlockMeter(graph, *blocks.front(), train.micro_batch).measure(options);
     for (const Block* block : blocks) table.blocks[block->name] = cost;
     if (options.on_progress) options.on_progress(++done, static_cast<int>(alike.size()));
   }

@@ -1,7 +1,8 @@
 // Measures every block of a graph on this machine: the *measured* maker of a cost table.
 //
-// Runs in the calling thread with LibTorch's current number of threads; installs the tracking allocator and must be the
-// only user of LibTorch in the process while it runs. Blocks of equal shape are measured once.
+// Runs in the calling thread with LibTorch's current number of threads; installs the tracking
+// allocator and must be the only user of LibTorch in the process while it runs. Blocks of equal
+// shape are measured once.
 #pragma once
 
 #include <functional>
@@ -14,13 +15,14 @@
 namespace stagecraft {
 
 struct ProfileOptions {
-  int warm_up = 1;       // runs that are not counted
-  int repetitions = 5;   // runs of which median and quartiles are taken
+  int warm_up = 1;      // runs that are not counted
+  int repetitions = 5;  // runs of which median and quartiles are taken
   std::function<void(int done, int all)> on_progress;  // distinct blocks
 };
 
-// Times: forward, backward by inputs and by weights in the block's state, with the addition to the gradient buffers that the
-// executor makes. Bytes: what the allocator saw. Only fp32 can be measured on a CPU: ConfigError otherwise.
+// Times: forward, backward by inputs and by weights in the block's state, with the addition to the
+// gradient buffers that the executor makes. Bytes: what the allocator saw. Only fp32 can be
+// measured on a CPU: ConfigError otherwise.
 CostTable measure_cost_table(const BlockGraph& graph, const TrainConfig& train,
                              const ProfileOptions& options);
 

@@ -6,11 +6,10 @@
 
 namespace stagecraft {
 
-// Environment of a test rank.
-inline constexpr char kActorVariable[] =
-    "TEST_ACTOR";  // the rank that misbehaves; the others train
-inline constexpr char kPipeVariable[] =
-    "TEST_PIPE";  // descriptor for lines "rank pid\n", in step 1
+// Environment of a test rank: the rank that misbehaves, while the others train.
+inline constexpr char kActorVariable[] = "TEST_ACTOR";
+// And a descriptor for lines "rank pid\n", in step 1.
+inline constexpr char kPipeVariable[] = "TEST_PIPE";
 
 // Runs as a rank and returns its exit code. Behaviours of the actor:
 //   train · kill · segv · early · error · stop (SIGSTOP) · spin · lines · resist (answers SIGTERM

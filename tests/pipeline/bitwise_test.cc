@@ -18,7 +18,8 @@ struct TrainableChoice {
 
 const TrainableChoice kChoices[] = {
     {"controlnet", {}},
-    {"controlnet_and_decoder", {.what = "controlnet", .sd_locked = false, .only_mid_control = false}},
+    {"controlnet_and_decoder",
+     {.what = "controlnet", .sd_locked = false, .only_mid_control = false}},
     {"only_mid_control", {.what = "controlnet", .sd_locked = true, .only_mid_control = true}},
     {"whole_unet", {.what = "unet", .sd_locked = true, .only_mid_control = false}},
 };
@@ -40,7 +41,8 @@ TEST_P(GradientBits, EqualOneStageForEveryPipeline) {
       const TrainingResult reference = train(small_model(), graph, run);
       for (const int stages : {1, 2, 3, 4}) {
         for (const char* schedule : {"gpipe", "1f1b"}) {
-          SCOPED_TRACE(fmt::format("p={} m={} uneven={} {}", stages, micro_batches, uneven, schedule));
+          SCOPED_TRACE(
+              fmt::format("p={} m={} uneven={} {}", stages, micro_batches, uneven, schedule));
           run.placement = contiguous_placement(graph, stages);
           run.schedule = schedule;
           const TrainingResult result = train(small_model(), graph, run);
@@ -93,8 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Combination{4, 5, false, "gpipe", 1}, Combination{4, 8, true, "1f1b", 0}),
     [](const auto& info) {
       const Combination& c = info.param;
-      return fmt::format("p{}_m{}_{}_{}_{}", c.stages, c.micro_batches, c.uneven ? "uneven" : "even",
-                         c.schedule, kChoices[c.choice].name);
+      return fmt::format("p{}_m{}_{}_{}_{}", c.stages, c.micro_batches,
+                         c.uneven ? "uneven" : "even", c.schedule, kChoices[c.choice].name);
     });
 
 TEST(Recompute, ChangesNoBit) {
@@ -124,8 +126,9 @@ TEST(ExplicitOrder, TwoStagesOnEachOfTwoRanksEqualOneStage) {
     }
     return false;
   }();
-  run.order = {actions_of({"F0.0", "F0.1", "F2.0", "F2.1", "B2.0", "B2.1"}),
-               actions_of({"F1.0", "F1.1", "F3.0", "B3.0", "F3.1", "B3.1", "B1.0", "B1.1", "step"})};
+  run.order = {
+      actions_of({"F0.0", "F0.1", "F2.0", "F2.1", "B2.0", "B2.1"}),
+      actions_of({"F1.0", "F1.1", "F3.0", "B3.0", "F3.1", "B3.1", "B1.0", "B1.1", "step"})};
   if (first_stage_has_gradients) {
     run.order[0].push_back(parse_action("B0.0"));
     run.order[0].push_back(parse_action("B0.1"));

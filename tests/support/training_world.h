@@ -1,5 +1,5 @@
-// Trains a graph in this process, ranks as threads over the strict in-process communicator, on random samples: what
-// the bitwise tests compare.
+// Trains a graph in this process, ranks as threads over the strict in-process communicator, on
+// random samples: what the bitwise tests compare.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -24,18 +24,19 @@ namespace stagecraft {
 
 struct TrainingRun {
   Placement placement;
-  std::string schedule = "1f1b";                     // generator, unless `order` is given
-  std::vector<std::vector<Action>> order;            // explicit compute order
+  std::string schedule = "1f1b";           // generator, unless `order` is given
+  std::vector<std::vector<Action>> order;  // explicit compute order
   int64_t batch = 4, micro_batch = 1;
   int steps = 1;
   OptimizerConfig optimizer{.learning_rate = 1e-3};
 };
 
 struct TrainingResult {
-  std::map<std::string, at::Tensor> gradients;  // of the last step, before clipping; undefined: None
-  std::map<std::string, at::Tensor> weights;    // of trainable parameters, after the last step
-  std::vector<double> norms;                    // per step
-  std::vector<float> losses;                    // per sample, all steps
+  // Of the last step, before clipping; undefined: None.
+  std::map<std::string, at::Tensor> gradients;
+  std::map<std::string, at::Tensor> weights;  // of trainable parameters, after the last step
+  std::vector<double> norms;                  // per step
+  std::vector<float> losses;                  // per sample, all steps
 };
 
 // Stages of about equal length in block position; the UNet's frozen time embedding is replicated.
@@ -52,14 +53,16 @@ inline Placement contiguous_placement(const BlockGraph& graph, int stages) {
   return placement;
 }
 
-inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph, const TrainingRun& run) {
+inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph,
+                            const TrainingRun& run) {
   const auto sizes = micro_batch_sizes(run.batch, run.micro_batch);
   const auto order = run.order.empty() ? generate_order(run.schedule, graph, run.placement,
                                                         static_cast<int>(sizes.size()))
                                        : run.order;
   const Schedule schedule = insert_messages(graph, run.placement, order, sizes);
   for (const std::string& fault : placement_faults(graph, run.placement)) ADD_FAILURE() << fault;
-  for (const std::string& fault : verify(graph, run.placement, sizes, schedule)) ADD_FAILURE() << fault;
+  for (const std::string& fault : verify(graph, run.placement, sizes, schedule))
+    ADD_FAILURE() << fault;
   const int ranks = run.placement.ranks();
   InProcessWorld world(ranks, std::chrono::seconds(120));
   TrainingResult result;
@@ -124,7 +127,8 @@ inline void expect_same_bits(const std::map<std::string, at::Tensor>& a,
   for (const auto& [name, tensor] : a) {
     const auto other = b.find(name);
     ASSERT_NE(other, b.end()) << what << " of " << name;
-    if (!same_bits(tensor, other->second) && ++different <= 3) ADD_FAILURE() << what << " of " << name;
+    if (!same_bits(tensor, other->second) && ++different <= 3)
+      ADD_FAILURE() << what << " of " << name;
   }
   EXPECT_EQ(different, 0) << what;
 }
