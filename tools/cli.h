@@ -59,6 +59,10 @@ inline int run_main(int argc, char** argv, const std::function<int(int, char**)>
   }
 }
 
+inline void add_version(CLI::App& app) {
+  app.set_version_flag("--version", std::string("stagecraft ") + STAGECRAFT_VERSION);
+}
+
 // Parses the command line. Returns true to go on, false after `--help` or `--version` was printed.
 // Throws Error (2) with one line that names the option.
 inline bool parse_command_line(CLI::App& app, int argc, char** argv) {

@@ -74,7 +74,7 @@ void add_report_options(CLI::App& app, ReportCommand& command) {
 
 int run(int argc, char** argv) {
   CLI::App app("Splits the training of a diffusion model into pipeline stages.", "partition");
-  app.set_version_flag("--version", std::string("stagecraft 0.1.0"));
+  add_version(app);
   app.require_subcommand(0, 1);
   PlanCommand plan;
   GraphCommand graph;

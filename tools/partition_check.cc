@@ -41,7 +41,7 @@ int run_verify(const VerifyCommand& command) {
     }
     const Cluster cluster = load_cluster(command.cluster);
     const CostTable costs = load_costs(
-        {.file = command.cost_table, .profile = false, .threads = 1, .quiet = command.json}, job,
+        {.file = command.cost_table, .profile = false, .threads = 0, .quiet = command.json}, job,
         plan.train, cluster);
     predict(plan, job.graph, resolved, costs, cluster);
     write_plan(plan, job.graph, command.output);

@@ -68,11 +68,12 @@ OtherParameters other_parameters(const ModelConfig& model, int64_t width, int64_
 Cluster load_cluster(const std::string& name);
 
 // Costs for the job: read from `file` when it is there, else measured or counted, and saved to
-// `file` unless that is empty. Throws ConfigError (4) when the file holds costs of another job.
+// `file` unless that is empty. Throws ConfigError (4) when the file holds costs of another job or
+// device.
 struct CostSource {
   std::string file;
   bool profile = false;
-  int threads = 1;
+  int threads = 0;  // a rank will have; 0: not known, no warning about a table of another machine
   bool quiet = false;
 };
 CostTable load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,

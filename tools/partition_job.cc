@@ -35,10 +35,13 @@ CostTable measure(const PartitionJob& job, const TrainConfig& train, const Clust
       fmt::print(stderr, "\rmeasuring block {} of {}{}", done, all, done == all ? "\n" : "");
     };
   }
-  return measure_cost_table(job.graph, train, options);
+  CostTable table = measure_cost_table(job.graph, train, options);
+  table.device = cluster.devices.front().name;
+  return table;
 }
 
 void warn_when_stale(const CostTable& table, const std::string& file, int threads) {
+  if (threads == 0) return;
   at::set_num_threads(threads);
   // describe_machine tells the number of threads as it is set now.
   if (table.made_by != "measured" || table.machine == describe_machine()) return;
@@ -82,7 +85,10 @@ CostTable load_costs(const CostSource& source, const PartitionJob& job, const Tr
     CostTable table = read_cost_table(source.file);
     const bool wanted = table.made_by == "measured" || !source.profile;
     if (wanted) {
-      check_cost_table(table, job.graph, train.precision, train.micro_batch);
+      check_cost_table(table, job.graph,
+                       {.device = cluster.devices.front().name,
+                        .precision = train.precision,
+                        .micro_batch = train.micro_batch});
       warn_when_stale(table, source.file, source.threads);
       if (!source.quiet)
         fmt::print("costs from {}: {}, {}\n", source.file, table.made_by, table.machine);

@@ -73,6 +73,39 @@ void print_summary(const Plan& plan, const Solution& solution) {
   }
 }
 
+// `partition` for the same job on CPU ranks, of which a cluster of up to four is shipped.
+std::string cpu_plan_command(const PlanCommand& command, size_t stages) {
+  std::string text = "partition";
+  const auto add = [&text](const char* flag, const auto& value) {
+    if (value) text += fmt::format(" {} {}", flag, *value);
+  };
+  const TrainFlags& flags = command.flags;
+  if (!command.config.empty()) text += " --config " + command.config;
+  add("--model", flags.model);
+  add("--width", flags.width);
+  add("--height", flags.height);
+  add("--batch", flags.batch);
+  add("--micro-batch", flags.micro_batch);
+  add("--what", flags.what);
+  if (flags.sd_unlocked) text += " --sd-unlocked";
+  if (flags.only_mid_control) text += " --only-mid-control";
+  text += fmt::format(" --schedule {} --cluster local_cpu_{}", command.schedule,
+                      stages > 2 ? 4 : stages);
+  if (stages == 3) text += " --stages 3";
+  return text + " --precision fp32 -o " + command.output;
+}
+
+// What trains is offered; what does not train yet is said.
+std::string next_step(const PlanCommand& command, const TrainConfig& train, const Cluster& cluster,
+                      size_t stages) {
+  if (train.precision == "fp32" && cluster.devices.front().kind == "cpu") {
+    return fmt::format("pipetrain --plan {}{} --weights DIR --data DIR --out DIR", command.output,
+                       command.config.empty() ? "" : " --config " + command.config);
+  }
+  return "GPU ranks and half precision do not train yet; the same job for CPU ranks: " +
+         cpu_plan_command(command, stages);
+}
+
 }  // namespace
 
 int run_plan(const PlanCommand& command) {
@@ -107,9 +140,8 @@ int run_plan(const PlanCommand& command) {
     return 0;
   }
   print_summary(plan, solution);
-  fmt::print("\n{}\nwritten: {}\nnext: pipetrain --plan {}{} --weights DIR --data DIR --out DIR\n",
-             to_text(report), command.output, command.output,
-             command.config.empty() ? "" : " --config " + command.config);
+  fmt::print("\n{}\nwritten: {}\nnext: {}\n", to_text(report), command.output,
+             next_step(command, train, cluster, plan.stages.size()));
   return 0;
 }
 

@@ -23,6 +23,7 @@ CommandLine read_command_line(int argc, char** argv) {
   TrainOptions& options = line.options;
   CLI::App app{"Trains a plan made by `partition`: one process per rank, bit for bit the result of one process.",
                "pipetrain"};
+  add_version(app);
   uint64_t init_random = 0;
   app.add_option("--plan", options.plan, "plan.yaml, made by `partition`")->required();
   app.add_option("--data", options.data, "folder with prompt.json (fill50k layout)")->required();

@@ -41,16 +41,17 @@ Timing read_timing(JsonFields& fields, const char* key) {
 
 BlockCost read_block(const json& object, const std::string& name, const std::string& file) {
   JsonFields reader(object, "blocks." + name, file);
-  BlockCost cost{.forward = read_timing(reader, "forward_ns"),
-                 .backward_input = read_timing(reader, "backward_input_ns"),
-                 .backward_weight = read_timing(reader, "backward_weight_ns"),
-                 .saved_internal = {reader.count("saved_internal")},
-                 .keeps_input = reader.flags("keeps_input"),
-                 .keeps_output = reader.flag("keeps_output"),
-                 .workspace_forward = {reader.count("workspace_forward")},
-                 .workspace_backward = {reader.count("workspace_backward")},
-                 .output = {reader.count("output")},
-                 .parameters = {reader.count("parameters")}};
+  BlockCost cost;
+  cost.forward = read_timing(reader, "forward_ns");
+  cost.backward_input = read_timing(reader, "backward_input_ns");
+  cost.backward_weight = read_timing(reader, "backward_weight_ns");
+  cost.saved_internal = {reader.count("saved_internal")};
+  cost.keeps_input = reader.flags("keeps_input");
+  cost.keeps_output = reader.flag("keeps_output");
+  cost.workspace_forward = {reader.count("workspace_forward")};
+  cost.workspace_backward = {reader.count("workspace_backward")};
+  cost.output = {reader.count("output")};
+  cost.parameters = {reader.count("parameters")};
   reader.finish();
   return cost;
 }
@@ -83,15 +84,15 @@ CostTable read_cost_table(const std::string& path) {
   if (reader.text("format") != kFormat) {
     reader.fail("format", "is not the one this program reads");
   }
-  CostTable table{.made_by = reader.text("made_by"),
-                  .machine = reader.text("machine"),
-                  .device = reader.text("device"),
-                  .precision = reader.text("precision"),
-                  .width = reader.count("width"),
-                  .height = reader.count("height"),
-                  .micro_batch = reader.count("micro_batch"),
-                  .graph_hash = reader.text("graph_hash"),
-                  .blocks = {}};
+  CostTable table;
+  table.made_by = reader.text("made_by");
+  table.machine = reader.text("machine");
+  table.device = reader.text("device");
+  table.precision = reader.text("precision");
+  table.width = reader.count("width");
+  table.height = reader.count("height");
+  table.micro_batch = reader.count("micro_batch");
+  table.graph_hash = reader.text("graph_hash");
   for (const auto& [name, object] : reader.object("blocks").items()) {
     table.blocks.emplace(name, read_block(object, name, path));
   }
@@ -99,16 +100,18 @@ CostTable read_cost_table(const std::string& path) {
   return table;
 }
 
-void check_cost_table(const CostTable& table, const BlockGraph& graph, const std::string& precision,
-                      int64_t micro_batch) {
+void check_cost_table(const CostTable& table, const BlockGraph& graph, const CostUse& use) {
   const auto refuse = [](const std::string& what, const auto& made, const auto& wanted) {
     throw ConfigError(
         fmt::format("the cost table was made for {} {}, this job has {}; make it again", what, made,
                     wanted),
         ExitCode::kPlanMismatch);
   };
-  if (table.precision != precision) refuse("precision", table.precision, precision);
-  if (table.micro_batch != micro_batch) refuse("micro-batch", table.micro_batch, micro_batch);
+  if (table.device != use.device) refuse("device", table.device, use.device);
+  if (table.precision != use.precision) refuse("precision", table.precision, use.precision);
+  if (table.micro_batch != use.micro_batch) {
+    refuse("micro-batch", table.micro_batch, use.micro_batch);
+  }
   if (table.width != graph.width || table.height != graph.height) {
     refuse("pixels", fmt::format("{}x{}", table.width, table.height),
            fmt::format("{}x{}", graph.width, graph.height));

@@ -50,9 +50,14 @@ struct CostTable {
 std::string to_json(const CostTable& table);
 void write_cost_table(const CostTable& table, const std::string& path);
 CostTable read_cost_table(const std::string& path);
-// Throws ConfigError (exit 4) when the table was made for another graph, precision, resolution or
-// micro-batch, naming both.
-void check_cost_table(const CostTable& table, const BlockGraph& graph, const std::string& precision,
-                      int64_t micro_batch);
+
+// What costs are wanted for.
+struct CostUse {
+  std::string device, precision;
+  int64_t micro_batch = 1;
+};
+// Throws ConfigError (exit 4) when the table was made for another graph, device, precision,
+// resolution or micro-batch, naming both.
+void check_cost_table(const CostTable& table, const BlockGraph& graph, const CostUse& use);
 
 }  // namespace stagecraft

@@ -71,10 +71,10 @@ Measured read_measured(const std::string& path) {
   if (fields.text("format") != kFormat) {
     fields.fail("format", "is not the one this program reads");
   }
-  Measured measured{.plan_hash = fields.text("plan_hash"),
-                    .machine = fields.text("machine"),
-                    .steps = fields.count("steps"),
-                    .ranks = {}};
+  Measured measured;
+  measured.plan_hash = fields.text("plan_hash");
+  measured.machine = fields.text("machine");
+  measured.steps = fields.count("steps");
   const json& ranks = fields.list("ranks");
   for (size_t r = 0; r < ranks.size(); ++r) {
     measured.ranks.push_back(read_rank(ranks[r], fmt::format("ranks[{}]", r), path));

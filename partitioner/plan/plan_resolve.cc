@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -16,6 +17,11 @@ namespace stagecraft {
 namespace {
 
 constexpr int kUnplaced = -2;
+
+bool has_messages(const std::vector<std::vector<Action>>& order) {
+  return std::ranges::any_of(
+      order, [](const auto& actions) { return std::ranges::any_of(actions, is_message); });
+}
 
 // Where the parts of a plan stand in its file. Without a file, or when the plan was changed since
 // it was read, positions are unknown and left out.
@@ -204,7 +210,9 @@ class Resolver {
     if (document_.has_errors()) return;
     try {
       resolved.schedule =
-          insert_messages(graph_, resolved.placement, order, resolved.micro_batch_sizes);
+          has_messages(order)
+              ? complete_order(graph_, resolved.placement, order, resolved.micro_batch_sizes)
+              : insert_messages(graph_, resolved.placement, order, resolved.micro_batch_sizes);
     } catch (const ConfigError& error) {
       document_.error(mark, error.what());
       return;

@@ -13,14 +13,6 @@
 namespace stagecraft {
 namespace {
 
-bool is_message(ActionKind kind) {
-  return kind == ActionKind::kSend || kind == ActionKind::kReceive;
-}
-
-bool is_compute(ActionKind kind) {
-  return !is_message(kind) && kind != ActionKind::kReduce && kind != ActionKind::kStep;
-}
-
 // Faults that would make timing the order meaningless.
 void check_order(const Placement& placement, const std::vector<std::vector<Action>>& order,
                  int micro_batches) {
@@ -30,12 +22,12 @@ void check_order(const Placement& placement, const std::vector<std::vector<Actio
   }
   for (size_t r = 0; r < order.size(); ++r) {
     for (const Action& action : order[r]) {
-      if (is_message(action.kind)) {
+      if (is_message(action)) {
         throw ConfigError(
             fmt::format("rank {}: {} in an order without messages; give all S and R or none", r,
                         to_string(action)));
       }
-      if (!is_compute(action.kind)) continue;
+      if (!is_compute(action)) continue;
       if (action.stage < 0 || action.stage >= placement.stages()) {
         throw ConfigError(fmt::format("rank {}: {} names stage {}, allowed are 0 to {}", r,
                                       to_string(action), action.stage, placement.stages() - 1));
@@ -65,7 +57,7 @@ class Places {
     for (size_t r = 0; r < order.size(); ++r) {
       for (size_t i = 0; i < order[r].size(); ++i) {
         const Action& a = order[r][i];
-        if (!is_compute(a.kind) || a.kind == ActionKind::kBackwardWeight) continue;
+        if (!is_compute(a) || a.kind == ActionKind::kBackwardWeight) continue;
         places_.try_emplace({a.kind == ActionKind::kForward, a.stage, a.micro_batch},
                             Place{.rank = static_cast<int>(r), .index = i});
       }
@@ -131,7 +123,7 @@ class GlobalTimes {
     }
     for (const auto& actions : order) {
       starts_.emplace_back(actions.size(), kOpen);
-      for (size_t i = actions.size(); i > 0 && !is_compute(actions[i - 1].kind); --i) {
+      for (size_t i = actions.size(); i > 0 && !is_compute(actions[i - 1]); --i) {
         starts_.back()[i - 1] = kEnd;
       }
     }
@@ -170,7 +162,7 @@ class GlobalTimes {
   static constexpr int64_t kOpen = -1, kUnderWay = -2, kEnd = std::numeric_limits<int64_t>::max();
 
   bool is_delayed(const Action& action) const {
-    return is_compute(action.kind) && !flow_.has_backward[action.stage];
+    return is_compute(action) && !flow_.has_backward[action.stage];
   }
 
   const Flow& flow_;
@@ -252,7 +244,7 @@ Schedule complete_order(const BlockGraph& graph, const Placement& placement,
   const int messages = static_cast<int>(schedule.messages.size());
   for (size_t r = 0; r < order.size(); ++r) {
     for (Action& action : schedule.ranks[r]) {
-      if (!is_message(action.kind)) continue;
+      if (!is_message(action)) continue;
       if (action.message < 0 || action.message >= messages) {
         throw ConfigError(fmt::format("rank {}: {} names message {}, but the plan has {} messages",
                                       r, to_string(action), action.message, messages));

@@ -38,6 +38,14 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
+inline bool is_message(const Action& action) {
+  return action.kind == ActionKind::kSend || action.kind == ActionKind::kReceive;
+}
+inline bool is_compute(const Action& action) {  // what has a stage and a micro-batch of its own
+  return !is_message(action) && action.kind != ActionKind::kReduce &&
+         action.kind != ActionKind::kStep;
+}
+
 // A tensor inside a message: a value's activation going forward, or its (partial) gradient going
 // back.
 struct MessageItem {

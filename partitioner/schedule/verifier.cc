@@ -16,14 +16,6 @@
 namespace stagecraft {
 namespace {
 
-bool is_message(const Action& a) {
-  return a.kind == ActionKind::kSend || a.kind == ActionKind::kReceive;
-}
-
-bool is_compute(const Action& a) {
-  return !is_message(a) && a.kind != ActionKind::kReduce && a.kind != ActionKind::kStep;
-}
-
 const char* name_of(Direction direction) {
   return direction == Direction::kForward ? "forward" : "backward";
 }

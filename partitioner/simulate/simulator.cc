@@ -234,11 +234,4 @@ SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, cons
   });
 }
 
-StageTime stage_time(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
-                     int stage) {
-  const StageParts parts = sum_parts(graph, placement, costs_by_block(graph, costs),
-                                     placement.blocks_run_by(graph, stage));
-  return {.forward = {parts.forward}, .backward = {parts.backward_input + parts.backward_weight}};
-}
-
 }  // namespace stagecraft

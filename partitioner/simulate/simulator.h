@@ -37,11 +37,4 @@ SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, cons
                        const Cluster& cluster, const Schedule& schedule,
                        const std::vector<int64_t>& micro_batch_sizes);
 
-// Forward and backward time of one stage for one micro-batch of the table's size.
-struct StageTime {
-  Nanos forward, backward;
-};
-StageTime stage_time(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
-                     int stage);
-
 }  // namespace stagecraft

@@ -10,8 +10,6 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kCountLimit = 1'000'000;
-
 class Groups {  // union-find; a group is named by its first block
  public:
   explicit Groups(size_t blocks) : parent_(blocks) { std::iota(parent_.begin(), parent_.end(), 0); }
@@ -160,10 +158,6 @@ Units glue(const BlockGraph& graph) {
     units.follows.push_back(follows);
   }
   return units;
-}
-
-int64_t count_down_sets(const BlockGraph& graph, const Units& units) {
-  return static_cast<int64_t>(down_sets(order_units(graph, units), kCountLimit).size());
 }
 
 }  // namespace stagecraft

@@ -27,9 +27,6 @@ struct Units {
       replicated;  // blocks in no unit: frozen time embeddings, cheaper to run again than to send
 };
 Units glue(const BlockGraph& graph);
-// Down-sets of the units that are searched, the empty and the full one included. Throws
-// ResourceError above a million.
-int64_t count_down_sets(const BlockGraph& graph, const Units& units);
 
 struct SolverOptions {
   int stages = 0;  // 0: one per device

@@ -40,9 +40,6 @@ struct SocketWorld {
 
 // 128 random bits from the system.
 Cookie make_cookie();
-// 32 hexadecimal digits, and back; parse_cookie throws CommError (8) on anything else.
-std::string cookie_text(const Cookie& cookie);
-Cookie parse_cookie(const std::string& text);
 
 // Blocks until every rank is connected with every other. The socket's file is gone afterwards.
 // Throws CommError (8) naming the ranks that did not come in time.

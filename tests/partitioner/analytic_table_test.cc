@@ -98,7 +98,8 @@ TEST(AnalyticTable, EveryBlockIsThereAndTheTableMatchesItsGraph) {
   const BlockGraph graph = testing::random_graph(5);
   const CostTable table = analytic_cost_table(graph, slow_device(), "bf16", 2);
   EXPECT_EQ(table.blocks.size(), graph.blocks.size());
-  EXPECT_NO_THROW(check_cost_table(table, graph, "bf16", 2));
+  EXPECT_NO_THROW(check_cost_table(
+      table, graph, {.device = slow_device().name, .precision = "bf16", .micro_batch = 2}));
 }
 
 TEST(AnalyticTable, RefusesWhatItCannotTime) {

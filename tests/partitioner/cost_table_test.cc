@@ -110,28 +110,39 @@ TEST(CostTable, DeepNestingIsRefused) {
 
 TEST(CostTable, MadeForThisJobIsAccepted) {
   const BlockGraph graph = toy();
-  EXPECT_NO_THROW(check_cost_table(toy_table(graph), graph, "fp32", 2));
+  EXPECT_NO_THROW(check_cost_table(toy_table(graph), graph,
+                                   {.device = "cpu", .precision = "fp32", .micro_batch = 2}));
 }
 
 TEST(CostTable, MadeForAnotherJobIsRefusedNamingBoth) {
   const BlockGraph graph = toy();
   const CostTable table = toy_table(graph);
-  const auto refused = [&](const CostTable& t, const std::string& precision, int64_t micro_batch) {
-    const auto error = caught([&] { check_cost_table(t, graph, precision, micro_batch); });
+  const CostUse use{.device = "cpu", .precision = "fp32", .micro_batch = 2};
+  const auto refused = [&](const CostTable& t, const CostUse& wanted) {
+    const auto error = caught([&] { check_cost_table(t, graph, wanted); });
     EXPECT_EQ(error.code, ExitCode::kPlanMismatch);
     return error.message;
   };
-  EXPECT_THAT(refused(table, "fp16", 2), HasSubstr("made for precision fp32, this job has fp16"));
-  EXPECT_THAT(refused(table, "fp32", 1), HasSubstr("made for micro-batch 2, this job has 1"));
+  const auto changed = [&](auto change) {
+    CostUse wanted = use;
+    change(wanted);
+    return wanted;
+  };
+  EXPECT_THAT(refused(table, changed([](CostUse& u) { u.device = "rtx3090"; })),
+              HasSubstr("made for device cpu, this job has rtx3090"));
+  EXPECT_THAT(refused(table, changed([](CostUse& u) { u.precision = "fp16"; })),
+              HasSubstr("made for precision fp32, this job has fp16"));
+  EXPECT_THAT(refused(table, changed([](CostUse& u) { u.micro_batch = 1; })),
+              HasSubstr("made for micro-batch 2, this job has 1"));
   CostTable other = table;
   other.width = 128;
-  EXPECT_THAT(refused(other, "fp32", 2), HasSubstr("made for pixels 128x64, this job has 64x64"));
+  EXPECT_THAT(refused(other, use), HasSubstr("made for pixels 128x64, this job has 64x64"));
   other = table;
   other.graph_hash = std::string(64, '0');
-  EXPECT_THAT(refused(other, "fp32", 2), HasSubstr("made for graph 000000000000"));
+  EXPECT_THAT(refused(other, use), HasSubstr("made for graph 000000000000"));
   other = table;
   other.blocks.erase("b");
-  EXPECT_THAT(refused(other, "fp32", 2), HasSubstr("no block b"));
+  EXPECT_THAT(refused(other, use), HasSubstr("no block b"));
 }
 
 }  // namespace

@@ -270,6 +270,31 @@ TEST(PlanFault, ExplicitOrderThatRunsIsAccepted) {
   EXPECT_NO_THROW(resolve_plan(read_plan(path), toy(), path));
 }
 
+TEST(PlanFault, ExplicitOrderWithItsMessagesIsTakenAsItIs) {
+  TempFolder folder;
+  const std::string path = folder.write(
+      "plan.yaml", with_order("  - \"F0.0 S0 R1 B0.0 step\"\n  - \"R0 F1.0 B1.0 S1 step\"\n"));
+  const ResolvedPlan resolved = resolve_plan(read_plan(path), toy(), path);
+  ASSERT_EQ(resolved.schedule.ranks[0].size(), 5u);
+  EXPECT_EQ(to_string(resolved.schedule.ranks[0][2]), "R1");
+  EXPECT_EQ(to_string(resolved.schedule.ranks[1][3]), "S1");
+}
+
+TEST(PlanFault, ExplicitMessagesThatCannotRunAreRefusedAtTheOrder) {
+  const std::string late =
+      with_order("  - \"F0.0 S0 R1 B0.0 step\"\n  - \"F1.0 R0 B1.0 S1 step\"\n");
+  EXPECT_EQ(refused(late).code, ExitCode::kConfigInvalid);
+  EXPECT_THAT(refused(late).message,
+              HasSubstr(position(late, "order:\n") + "rank 1: F1.0 needs b of stage 0, which is "
+                                                     "not received before it"));
+  EXPECT_THAT(
+      refused(with_order("  - \"F0.0 S0 B0.0 step\"\n  - \"R0 F1.0 B1.0 S1 step\"\n")).message,
+      HasSubstr("message 1 is sent 1 times and received 0 times"));
+  EXPECT_THAT(
+      refused(with_order("  - \"F0.0 S9 R1 B0.0 step\"\n  - \"R0 F1.0 B1.0 S1 step\"\n")).message,
+      HasSubstr("S9 names message 9, but the plan has 2 messages"));
+}
+
 struct Edit {
   const char* name;
   const char* from;

@@ -126,6 +126,19 @@ inline PlanningProblem random_problem(uint64_t seed) {
   return problem;
 }
 
+// Forward and backward of a stage for one micro-batch of the table's size; nothing is recomputed.
+inline int64_t stage_time(const PlanningProblem& problem, const Placement& placement, int stage) {
+  int64_t time = 0;
+  for (int b : placement.blocks_run_by(problem.graph, stage)) {
+    const Block& block = problem.graph.blocks[b];
+    const BlockCost& cost = problem.costs.blocks.at(block.name);
+    time += cost.forward.median.count;
+    if (block.state == BlockState::kF) continue;
+    time += cost.backward_input.median.count + cost.backward_weight.median.count;
+  }
+  return time;
+}
+
 inline std::vector<RankMemory> memory_of(const PlanningProblem& problem,
                                          const Placement& placement) {
   const std::vector<int64_t> sizes =

@@ -49,12 +49,6 @@ std::pair<std::vector<Action>*, size_t> pick(Schedule& schedule, Dice& dice,
   return found[dice.below(static_cast<int>(found.size()))];
 }
 
-bool is_message(const Action& a) {
-  return a.kind == ActionKind::kSend || a.kind == ActionKind::kReceive;
-}
-bool is_compute(const Action& a) {
-  return a.kind == ActionKind::kForward || a.kind == ActionKind::kBackward;
-}
 bool is_any(const Action&) { return true; }
 
 struct Mutation {

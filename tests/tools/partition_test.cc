@@ -92,6 +92,8 @@ TEST_F(PartitionProgram, PlansFor3090WithoutOne) {
   EXPECT_THAT(
       made.out,
       HasSubstr("static sum                                              11,528.6       16,185.6"));
+  EXPECT_THAT(made.out, AllOf(HasSubstr("\nnext: GPU ranks and half precision do not train yet"),
+                              HasSubstr("--cluster local_cpu_4 --precision fp32 -o " + plan())));
 }
 
 TEST_F(PartitionProgram, ReportSaysWhyDataParallelFails) {
@@ -117,6 +119,15 @@ TEST_F(PartitionProgram, CostTableOfAnotherJobIsAMismatch) {
   const Outcome other = run(job() + "--width 192 -o " + plan() + " --cost-table " + table);
   EXPECT_EQ(other.code, 4);
   EXPECT_THAT(other.err, HasSubstr("made for pixels 128x192, this job has 192x192"));
+}
+
+TEST_F(PartitionProgram, CostTableOfAnotherDeviceIsAMismatch) {
+  const std::string table = folder_.file("costs.json");
+  make_plan("--cost-table " + table);
+  const Outcome other = run("--config " + kConfigs + "train/tiny_demo.yaml --cluster " + kConfigs +
+                            "clusters/4x3090.yaml -o " + plan() + " --cost-table " + table);
+  EXPECT_EQ(other.code, 4);
+  EXPECT_THAT(other.err, HasSubstr("made for device cpu, this job has rtx3090"));
 }
 
 TEST_F(PartitionProgram, ProfileMeasuresEveryBlock) {
@@ -214,7 +225,7 @@ TEST_F(PartitionProgram, WrongUsageIsOneLine) {
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
   }
   EXPECT_EQ(run("--help").code, 0);
-  EXPECT_EQ(run("--version").code, 0);
+  EXPECT_THAT(run("--version").out, StartsWith("stagecraft "));
 }
 
 TEST_F(PartitionProgram, MissingFilesAreIoErrors) {
