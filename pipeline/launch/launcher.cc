@@ -268,25 +268,19 @@ class Supervisor {
     if (stalled) stall(*stalled);
   }
 
-  // Of ranks that do not move, the cause is one that was stopped, else one that waits for nobody.
   void stall(int first) {
-    int culprit = first;
     std::string places;
-    int best = -1;
+    std::vector<StalledRank> stalled;
     for (auto& process : processes_) {
       if (!process->alive()) continue;
       const int rank = process->rank();
       const ProgressSnapshot progress = process->page().read();
       places += fmt::format("{}rank {} in {}", places.empty() ? "" : "; ", rank,
                             describe_place(progress));
-      const int likelihood = watches_[rank].stopped                ? 3
-                             : !waits_for_others(progress.section) ? 2
-                                                                   : rank == first;
-      if (likelihood > best) {
-        best = likelihood;
-        culprit = rank;
-      }
+      stalled.push_back(
+          {.rank = rank, .stopped = watches_[rank].stopped, .section = progress.section});
     }
+    const int culprit = culprit_of_stall(stalled, first);
     result_ = {.code = ExitCode::kStall,
                .culprit = culprit,
                .reason = fmt::format(
@@ -309,17 +303,18 @@ class Supervisor {
   void conclude() {
     if (first_secondary_) {
       blame(*first_secondary_);
-    } else if (asked_to_stop_) {
+    } else if (rank_stop_code_ && asked_to_stop_) {
       result_ = {.code = stop_code(), .reason = "stopped after the step"};
     } else if (rank_stop_code_) {
       result_ = {.code = *rank_stop_code_, .reason = "stopped after the step, a rank was asked to"};
-    } else {
+    } else {  // a signal that came after the last step changed nothing
       result_ = LaunchResult{};
     }
   }
 
   // The line, with what became of the others.
   LaunchResult finished(LaunchResult result) const {
+    if (asked_to_stop_) result.asked_to_stop = stop_code();
     for (const RankEnd& end : also_) {
       result.reason += fmt::format("; {} also died", rank_label(end.rank, options_.labels));
     }

@@ -34,6 +34,9 @@ struct LaunchResult {
   ExitCode code = ExitCode::kOk;
   int culprit = -1;    // the rank that failed first, -1 if none did
   std::string reason;  // one line; empty when all went well
+  // 130 or 143 if SIGINT, SIGTERM or SIGHUP came, also when that was too late to change anything
+  // and `code` is kOk: a caller with more to do leaves.
+  ExitCode asked_to_stop = ExitCode::kOk;
 };
 
 // Blocks until every rank has ended; the run's folder is gone then. Call it from a thread that

@@ -70,7 +70,8 @@ std::string_view section_name(Section section) {
 
 bool waits_for_others(Section section) {
   return section == Section::kConnect || section == Section::kSend ||
-         section == Section::kReceive || section == Section::kVote || section == Section::kFinish;
+         section == Section::kReceive || section == Section::kVote || section == Section::kSave ||
+         section == Section::kFinish;
 }
 
 ProgressPage::ProgressPage() : data_(map_page(-1, MAP_SHARED | MAP_ANONYMOUS)) {}

@@ -35,7 +35,8 @@ enum class Section : int32_t {
 // "start-up", "connecting", "loading", "forward", "backward", "send", "receive", "optimizer",
 // "vote", "saving", "finish".
 std::string_view section_name(Section section);
-// Whether a rank that stays in this section waits for another one.
+// Whether a rank that stays in this section waits for another one. Saving counts: all wait for
+// rank 0, which writes, and it waits for their tensors.
 bool waits_for_others(Section section);
 
 // What the page says at one moment.

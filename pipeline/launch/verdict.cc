@@ -34,6 +34,17 @@ bool is_secondary(const RankEnd& end) {
   return end.signal == 0 && end.exit_code != 0 && end.progress.has_error && end.progress.secondary;
 }
 
+int culprit_of_stall(const std::vector<StalledRank>& ranks, int first) {
+  const auto likelihood = [first](const StalledRank& one) {
+    if (one.stopped) return 4;
+    if (!waits_for_others(one.section)) return 3;
+    if (one.section == Section::kSave && one.rank == 0) return 2;
+    return one.rank == first ? 1 : 0;
+  };
+  const auto culprit = std::ranges::max_element(ranks, {}, likelihood);
+  return culprit == ranks.end() ? first : culprit->rank;
+}
+
 ExitCode code_of(const RankEnd& end) {
   if (end.signal != 0 || !known_code(end.exit_code)) return ExitCode::kRankDied;
   return static_cast<ExitCode>(end.exit_code);

@@ -24,6 +24,17 @@ bool left_orderly(const RankEnd& end);
 // The rank's end is explained by another rank's: it said that its peer was lost.
 bool is_secondary(const RankEnd& end);
 
+// A rank that has not ended when a rank's silence reached the stall limit.
+struct StalledRank {
+  int rank = 0;
+  bool stopped = false;  // by SIGSTOP
+  Section section = Section::kStart;
+};
+
+// The likeliest cause: a rank that was stopped; else one that waits for nobody; else rank 0 if it
+// saves, for which the others wait; else `first`, whose silence was noticed first.
+int culprit_of_stall(const std::vector<StalledRank>& ranks, int first);
+
 // The exit code of the run that this end means: the rank's own if it is one of ExitCode, 9 for a
 // signal, an early exit or an unknown code.
 ExitCode code_of(const RankEnd& end);

@@ -185,6 +185,13 @@ TEST_F(LaunchMultiProcess, TheFirstInterruptLetsTheRanksFinishTheirStep) {
   expect_end(ExitCode::kInterrupted, "stopped after the step");
 }
 
+TEST_F(LaunchMultiProcess, AnInterruptAfterTheLastStepChangesNothing) {
+  start("late");
+  read_pids();
+  launcher_->kill(SIGINT);
+  expect_end(ExitCode::kOk, "");
+}
+
 TEST_F(LaunchMultiProcess, TheSecondInterruptKills) {
   start("resist");
   read_pids();

@@ -92,5 +92,34 @@ TEST(Verdict, OnlyAGoodbyeMakesAnExitOrderly) {
   EXPECT_FALSE(left_orderly(end));
 }
 
+TEST(Verdict, AStoppedRankIsTheCauseOfAStall) {
+  EXPECT_EQ(culprit_of_stall({{.rank = 0, .section = Section::kForward},
+                              {.rank = 1, .stopped = true, .section = Section::kReceive}},
+                             0),
+            1);
+}
+
+TEST(Verdict, ARankThatWaitsForNobodyIsTheCauseOfAStall) {
+  EXPECT_EQ(culprit_of_stall({{.rank = 0, .section = Section::kSave},
+                              {.rank = 1, .section = Section::kSave},
+                              {.rank = 2, .section = Section::kForward}},
+                             1),
+            2);
+}
+
+TEST(Verdict, AStallWhileAllSaveIsTheWriters) {
+  EXPECT_EQ(
+      culprit_of_stall(
+          {{.rank = 0, .section = Section::kSave}, {.rank = 1, .section = Section::kSave}}, 1),
+      0);
+}
+
+TEST(Verdict, AStallInWhichAllWaitIsThatOfTheFirstSilentRank) {
+  EXPECT_EQ(
+      culprit_of_stall(
+          {{.rank = 0, .section = Section::kReceive}, {.rank = 1, .section = Section::kVote}}, 1),
+      1);
+}
+
 }  // namespace
 }  // namespace stagecraft

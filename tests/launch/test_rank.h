@@ -13,7 +13,7 @@ inline constexpr char kPipeVariable[] = "TEST_PIPE";
 
 // Runs as a rank and returns its exit code. Behaviours of the actor:
 //   train · kill · segv · early · error · stop (SIGSTOP) · spin · lines · resist (answers SIGTERM
-//   with an empty line only)
+//   with an empty line only) · late (finishes with 0 when SIGTERM comes)
 int run_test_rank(const std::string& behaviour);
 
 }  // namespace stagecraft

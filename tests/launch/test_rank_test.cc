@@ -84,6 +84,17 @@ int run_test_rank(const std::string& behaviour) {
     me->page.set_goodbye();
     return 0;
   }
+  if (behaviour == "late") {
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTERM);
+    ::sigprocmask(SIG_BLOCK, &stop, nullptr);
+    ::dprintf(variable_as_number(kPipeVariable, -1), "%d %d\n", me->rank, ::getpid());
+    int signal = 0;
+    ::sigwait(&stop, &signal);
+    me->page.set_goodbye();
+    return 0;
+  }
   if (behaviour == "resist") {
     static const int pipe = variable_as_number(kPipeVariable, -1);
     ::signal(SIGTERM, [](int) { [[maybe_unused]] const auto n = ::write(pipe, "\n", 1); });
