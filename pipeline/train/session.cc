@@ -58,9 +58,10 @@ int64_t parameters_of(const BlockGraph& graph) {
   return sum;
 }
 
-void launch_or_throw(LaunchOptions options) {
-  const LaunchResult result = launch(options);
+LaunchResult launch_or_throw(LaunchOptions options) {
+  LaunchResult result = launch(options);
   if (result.code != ExitCode::kOk) throw Error(result.code, result.reason);
+  return result;
 }
 
 std::vector<std::string> stage_labels(const Placement& placement) {
@@ -84,12 +85,17 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   fs::copy_file(options.plan, options.out + "/plan.yaml", fs::copy_options::overwrite_existing);
 
   const std::chrono::milliseconds stall_limit(options.timeout_seconds * 1000);
-  launch_or_throw({.command = command,
-                   .ranks = 1,
-                   .labels = {"encoder"},
-                   .environment = {{kRoleVariable, kEncoderRole}},
-                   .threads_per_rank = options.threads_per_rank,
-                   .stall_limit = stall_limit});
+  const LaunchResult encoded =
+      launch_or_throw({.command = command,
+                       .ranks = 1,
+                       .labels = {"encoder"},
+                       .environment = {{kRoleVariable, kEncoderRole}},
+                       .threads_per_rank = options.threads_per_rank,
+                       .stall_limit = stall_limit});
+  if (encoded.asked_to_stop != ExitCode::kOk) {
+    throw Error(encoded.asked_to_stop,
+                "stopped before training; what was encoded stays in the cache");
+  }
   launch_or_throw({.command = command,
                    .ranks = job.resolved.placement.ranks(),
                    .labels = stage_labels(job.resolved.placement),
