@@ -103,12 +103,12 @@ class Explanation {
     const int64_t missing = over(split, rank);
     const int stage = static_cast<int>(rank);
     std::string text = fmt::format(
-        "no split in {} stages fits {}: the {} needs {:.0f} MiB on rank {} (stage {}: {}), {:.0f} "
+        "no split in {} stages {} {}: the {} needs {:.0f} MiB on rank {} (stage {}: {}), {:.0f} "
         "MiB over; its "
         "largest block is {} with {:.0f} MiB",
-        target_.stages(), caps_text(target_), leanest.proven ? "leanest" : "leanest found",
-        mib_up(split.memory[rank].total().count), rank, stage,
-        names_of_stage(graph_, split.placement, stage), mib_up(missing),
+        target_.stages(), leanest.proven ? "fits" : "was found that fits", caps_text(target_),
+        leanest.proven ? "leanest" : "leanest found", mib_up(split.memory[rank].total().count),
+        rank, stage, names_of_stage(graph_, split.placement, stage), mib_up(missing),
         graph_.blocks[largest_block(split.placement, stage)].name,
         mib_up(problem_.stage_costs().footprint(largest_block(split.placement, stage))));
     text += "; tried: ";
@@ -137,7 +137,7 @@ class Explanation {
       if (wider.stages() + more > problem_.searched_units()) break;
       for (int i = 0; i < more; ++i) wider.devices.push_back(target_.devices.back());
       if (problem_.fastest(wider)) return fmt::format("; {} stages fit", wider.stages());
-      if (more == kMoreStages) return fmt::format("; {} stages do not", wider.stages());
+      if (more == kMoreStages) return fmt::format("; none found in {} stages", wider.stages());
     }
     return "";
   }

@@ -139,6 +139,10 @@ std::optional<Split> SplitProblem::fastest(const SplitTarget& target) const {
   // Too many splits end just above a cap: keep away from it, and say what is proven.
   for (int step = 0; step < kMarginSteps && !found; ++step, margin += std::max(kMiB, margin / 4))
     found = with_margin(target, margin);
+  if (!found) {  // what fits may keep no margin at all
+    Split split = leanest(target).split;
+    if (split.excess(target) <= 0) found = std::move(split);
+  }
   if (found) found->proven_bound = std::min(*bottleneck, found->bottleneck);
   return found;
 }

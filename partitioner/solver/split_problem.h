@@ -48,8 +48,9 @@ class SplitProblem {
   int64_t down_set_count() const { return static_cast<int64_t>(sets_.size()); }
   int searched_units() const { return searched_units_; }
 
-  // The split with the smallest bottleneck that the memory model lets onto the devices; nothing
-  // when there is none.
+  // The split with the smallest bottleneck that the memory model lets onto the devices. Behind the
+  // limits of the search (docs/search.md) a split that fits, with what is proven. Nothing when none
+  // was found: within the limits there is none then, and `leanest` says whether there can be any.
   std::optional<Split> fastest(const SplitTarget& target) const;
   // The split whose fullest device, measured against its memory, is least full: fits or not.
   // `proven`: no split needs less. Never empty when there are as many units as stages.

@@ -75,7 +75,7 @@ TEST(SolverMessages, IsOneLine) { EXPECT_THAT(refusal(chain(2, 80)), Not(HasSubs
 TEST(SolverMessages, TriesMoreStages) {
   EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("; 4 stages fit"));
   EXPECT_THAT(refusal(chain(2, 95)), HasSubstr("; 3 stages fit"));
-  EXPECT_THAT(refusal(chain(2, 40)), HasSubstr("; 6 stages do not"));
+  EXPECT_THAT(refusal(chain(2, 40)), HasSubstr("; none found in 6 stages"));
 }
 
 TEST(SolverMessages, TriesASmallerMicroBatch) {
