@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
+#include "partitioner/base/strict_json.h"
 
 namespace stagecraft {
 namespace {

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "models/weights/convert.h"
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"
+#include "partitioner/base/strict_json.h"
 
 namespace stagecraft {
 namespace {
@@ -122,7 +122,8 @@ void PartFiles::open_shards(const std::string& folder, const std::string& index)
   const auto fail = [&](const std::string& what) {
     throw InputError(ExitCode::kNoCheckpoint, fmt::format("{}: {}", index, what));
   };
-  const nlohmann::json json = parse_strict_json(read_file(resolve(index), kMaxIndex), index);
+  const nlohmann::json json =
+      parse_strict_json(read_file(resolve(index), kMaxIndex), index, ExitCode::kNoCheckpoint);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map == json.end() || !map->is_object()) fail("has no object 'weight_map'");
   std::map<std::string, std::set<std::string>> names_of;

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/strict_json.h"
 
 namespace stagecraft {
 namespace {

@@ -2,22 +2,79 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
 
 namespace stagecraft {
 
 using nlohmann::json;
 
-json read_json(const std::string& path, int64_t max_bytes) {
-  json root = json::parse(read_file(path, max_bytes), nullptr, /*allow_exceptions=*/false);
-  if (root.is_discarded()) {
-    throw InputError(ExitCode::kDataInvalid,
-                     fmt::format("{}: not JSON, or cut short; make the file again", path));
+namespace {
+
+constexpr int kMaxDepth = 32;
+constexpr size_t kMaxShown = 160;
+
+// The library's message without its own number, which goes first.
+std::string text_of(const json::exception& error) {
+  const std::string_view what = error.what();
+  const size_t begin = what.find("] ");
+  return printable(begin == std::string_view::npos ? what : what.substr(begin + 2));
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, kMaxShown)) {
+    out += c >= 0x20 && c < 0x7f ? c : '?';
   }
-  return root;
+  return out;
+}
+
+json parse_strict_json(std::string_view text) {
+  const auto refuse = [](const std::string& what) { throw JsonFault(what, 0); };
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kMaxDepth) refuse(fmt::format("nested deeper than {} levels", kMaxDepth));
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (key.find('\0') != std::string::npos) refuse("holds a key with a NUL");
+      if (!keys.back().insert(key).second) {
+        refuse(fmt::format("key '{}' occurs twice", printable(key)));
+      }
+    }
+    return true;
+  };
+  try {
+    return json::parse(text.begin(), text.end(), watch);
+  } catch (const json::parse_error& error) {
+    throw JsonFault(text_of(error), std::max<size_t>(error.byte, 1));
+  } catch (const json::exception& error) {  // a number out of range
+    throw JsonFault(text_of(error), 0);
+  }
+}
+
+json parse_strict_json(std::string_view text, const std::string& where, ExitCode code) {
+  try {
+    return parse_strict_json(text);
+  } catch (const JsonFault& fault) {
+    throw InputError(code, fmt::format("{}: {}", where, fault.what()));
+  }
+}
+
+json read_json(const std::string& path, int64_t max_bytes) {
+  try {
+    return parse_strict_json(read_file(path, max_bytes));
+  } catch (const JsonFault& fault) {
+    throw InputError(ExitCode::kDataInvalid,
+                     fmt::format("{}: {}; make the file again", path,
+                                 fault.byte() > 0 ? "not JSON, or cut short" : fault.what()));
+  }
 }
 
 JsonFields::JsonFields(const json& object, std::string where, const std::string& file)

@@ -1,20 +1,46 @@
-// Reads the keys of one JSON object strictly: missing keys, keys that are not known, wrong types
-// and numbers out of range throw InputError(kDataInvalid) naming file and key. For files that
-// programs write; people write YAML.
+// JSON from files that may be damaged or hostile: duplicate keys, deep nesting, bad UTF-8, NUL in a
+// key and trailing text are refused.
 //
-// Belongs to one thread; lives no longer than the JSON value and the file name.
+// The parsers are pure functions, any thread. JsonFields belongs to one thread and lives no longer
+// than the JSON value and the file name.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "partitioner/base/error.h"
+
 namespace stagecraft {
+
+// What is wrong with a text, in one line of ASCII.
+class JsonFault : public std::runtime_error {
+ public:
+  JsonFault(const std::string& what, size_t byte) : std::runtime_error(what), byte_(byte) {}
+  size_t byte() const { return byte_; }  // where it stops being JSON, from 1; 0: JSON, but refused
+
+ private:
+  size_t byte_;
+};
+
+// Throws JsonFault.
+nlohmann::json parse_strict_json(std::string_view text);
+// Throws InputError(`code`); `where` starts its message.
+nlohmann::json parse_strict_json(std::string_view text, const std::string& where, ExitCode code);
+
+// Text out of a file for a message of one line: at most 160 bytes, '?' for all but printable ASCII,
+// so that the message stays one line and valid UTF-8.
+std::string printable(std::string_view text);
 
 // Parses a file of at most `max_bytes`. Throws InputError: kIo, or kDataInvalid when it is no JSON.
 nlohmann::json read_json(const std::string& path, int64_t max_bytes);
 
+// Reads the keys of one JSON object strictly: missing keys, keys that are not known, wrong types
+// and numbers out of range throw InputError(kDataInvalid) naming file and key. For files that
+// programs write; people write YAML.
 class JsonFields {
  public:
   // `where` is put before keys in messages ("blocks.a" gives "blocks.a.output").

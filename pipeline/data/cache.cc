@@ -8,9 +8,9 @@
 #include <map>
 #include <optional>
 
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/sha256.h"
+#include "partitioner/base/strict_json.h"
 #include "pipeline/data/cache_layout.h"
 #include "pipeline/data/cache_store.h"
 #include "pipeline/data/images.h"

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/random.h"
+#include "partitioner/base/strict_json.h"
 #include "pipeline/data/cache_layout.h"
 #include "pipeline/data/images.h"
 #include "pipeline/data/picture_check.h"

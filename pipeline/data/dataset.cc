@@ -11,12 +11,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"
+#include "partitioner/base/strict_json.h"
 #include "pipeline/data/utf8.h"
 
 namespace stagecraft {
@@ -26,7 +25,6 @@ using nlohmann::json;
 
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 30;
 constexpr size_t kMaxLineBytes = size_t{1} << 20;
-constexpr int kMaxDepth = 32;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -41,22 +39,13 @@ json parse_object(std::string_view line) {
   if (const auto bad = first_invalid_utf8(line)) {
     refuse(fmt::format("not UTF-8 at byte {} of the line; save the file as UTF-8", *bad + 1));
   }
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) refuse(fmt::format("nested deeper than {}", kMaxDepth));
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key &&
-        !keys.back().insert(parsed.get<std::string>()).second) {
-      refuse(fmt::format("key \"{}\" is there twice", parsed.get<std::string>()));
-    }
-    return true;
-  };
   json object;
   try {
-    object = json::parse(line, watch);
-  } catch (const json::parse_error& error) {
-    refuse(fmt::format("not a JSON object: error at byte {} of the line", error.byte));
+    object = parse_strict_json(line);
+  } catch (const JsonFault& fault) {
+    refuse(fault.byte() > 0
+               ? fmt::format("not a JSON object: error at byte {} of the line", fault.byte())
+               : fault.what());
   }
   if (!object.is_object())
     refuse("not a JSON object; every line is {\"source\": …, \"target\": …, \"prompt\": …}");

@@ -7,6 +7,7 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
+#include "partitioner/base/strict_json.h"
 
 namespace stagecraft {
 namespace {
@@ -34,7 +35,7 @@ std::vector<std::string> hashes_of(const json& list) {
 }
 
 CacheManifest parse(const std::string& text) {
-  const json root = json::parse(text);
+  const json root = parse_strict_json(text);
   CacheManifest manifest;
   if (root.at("format") != kFormat) throw InputError(ExitCode::kDataInvalid, "another format");
   manifest.index_hash = hash_of(root.at("prompt_json"));
@@ -66,6 +67,8 @@ CacheManifest read_manifest(const std::string& path) {
   std::string why;
   try {
     return parse(text);
+  } catch (const JsonFault&) {
+    why = "not the JSON that was written";
   } catch (const json::exception&) {
     why = "not the JSON that was written";
   } catch (const InputError& error) {

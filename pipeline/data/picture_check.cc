@@ -4,10 +4,10 @@
 
 #include <optional>
 
-#include "models/weights/strict_json.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"
+#include "partitioner/base/strict_json.h"
 
 namespace stagecraft {
 namespace {

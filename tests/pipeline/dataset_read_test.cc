@@ -88,7 +88,7 @@ TEST(ReadDataset, RefusesWrongTypes) {
 
 TEST(ReadDataset, RefusesAKeyThatIsThereTwice) {
   EXPECT_THAT(faults_of(R"({"source": "a", "target": "b", "prompt": "c", "prompt": "d"})"),
-              HasSubstr("key \"prompt\" is there twice"));
+              HasSubstr("key 'prompt' occurs twice"));
 }
 
 TEST(ReadDataset, RefusesCaptionsThatAreNotUtf8) {
