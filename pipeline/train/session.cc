@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -41,27 +42,23 @@ Descriptor lock_output(const std::string& folder) {
   return lock;
 }
 
+bool has_trained_weights(const Job& job) {
+  const auto parts = trained_parts(job.graph);
+  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return fs::exists(job.options.out + "/" + part + "/config.json");
+  });
+}
+
 void refuse_finished_output(const Job& job) {
-  for (const std::string& part : trained_parts(job.graph)) {
-    const std::string folder = job.options.out + "/" + part;
-    if (fs::exists(folder + "/config.json")) {
-      throw Error(ExitCode::kOutputInUse,
-                  fmt::format("--out {}: holds trained weights already ({}); choose another folder",
-                              job.options.out, folder));
-    }
-  }
+  if (!has_trained_weights(job)) return;
+  throw Error(ExitCode::kOutputInUse,
+              fmt::format("--out {}: holds trained weights already; choose another folder", job.options.out));
 }
 
 int64_t parameters_of(const BlockGraph& graph) {
   int64_t sum = 0;
   for (const Block& block : graph.blocks) sum += block.parameters();
   return sum;
-}
-
-LaunchResult launch_or_throw(LaunchOptions options) {
-  LaunchResult result = launch(options);
-  if (result.code != ExitCode::kOk) throw Error(result.code, result.reason);
-  return result;
 }
 
 std::vector<std::string> stage_labels(const Placement& placement) {
@@ -85,23 +82,24 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   fs::copy_file(options.plan, options.out + "/plan.yaml", fs::copy_options::overwrite_existing);
 
   const std::chrono::milliseconds stall_limit(options.timeout_seconds * 1000);
-  const LaunchResult encoded =
-      launch_or_throw({.command = command,
-                       .ranks = 1,
-                       .labels = {"encoder"},
-                       .environment = {{kRoleVariable, kEncoderRole}},
-                       .threads_per_rank = options.threads_per_rank,
-                       .stall_limit = stall_limit});
-  if (encoded.asked_to_stop != ExitCode::kOk) {
-    throw Error(encoded.asked_to_stop,
-                "stopped before training; what was encoded stays in the cache");
+  const LaunchResult encoded = launch({.command = command,
+                                       .ranks = 1,
+                                       .labels = {"encoder"},
+                                       .environment = {{kRoleVariable, kEncoderRole}},
+                                       .threads_per_rank = options.threads_per_rank,
+                                       .stall_limit = stall_limit});
+  if (encoded.code != ExitCode::kOk) throw Error(encoded.code, encoded.reason);
+  LaunchResult trained = launch({.command = command,
+                                 .ranks = job.resolved.placement.ranks(),
+                                 .labels = stage_labels(job.resolved.placement),
+                                 .environment = {{kRoleVariable, kRankRole}},
+                                 .threads_per_rank = options.threads_per_rank,
+                                 .stall_limit = stall_limit});
+  const bool stopped = trained.code == ExitCode::kInterrupted || trained.code == ExitCode::kTerminated;
+  if (stopped && has_trained_weights(job)) {
+    trained.reason += fmt::format("; what was trained so far is in {}", options.out);
   }
-  launch_or_throw({.command = command,
-                   .ranks = job.resolved.placement.ranks(),
-                   .labels = stage_labels(job.resolved.placement),
-                   .environment = {{kRoleVariable, kRankRole}},
-                   .threads_per_rank = options.threads_per_rank,
-                   .stall_limit = stall_limit});
+  if (trained.code != ExitCode::kOk) throw Error(trained.code, trained.reason);
 
   const std::string measured = options.out + "/measured.json";
   ReportOptions report{.other = {.vae = parameters_of(build_vae_encoder(job.model, 64, 64)) +
