@@ -28,9 +28,13 @@ rm -rf "$out/run"
 show $bin/pipetrain --plan "$out/plan.yaml" --config configs/train/tiny_demo.yaml --init-random 1 \
   --tokenizer "$out/tokenizer" --data "$out/photos" --out "$out/run" --evaluate 4
 
-say "5. Done in $(($(date +%s) - started)) s. With your own cards, weights and data:"
+say "5. Done in $(($(date +%s) - started)) s. Your own next commands"
 cat <<'NEXT'
-  build/release/bin/partition --config configs/train/sd15_controlnet.yaml --cluster configs/clusters/4x3090.yaml -o plan.yaml
+What would four RTX 3090 hold? (planning needs no GPU; training on GPUs is not built yet)
+  build/release/bin/partition --config configs/train/sd15_controlnet.yaml --cluster configs/clusters/4x3090.yaml -o plan_3090.yaml
+Train SD 1.5's ControlNet at 256 px with four CPU processes (needs about 12 GiB of memory):
+  build/release/bin/partition --config configs/train/sd15_controlnet.yaml --precision fp32 --width 256 --height 256 \
+    --cluster configs/clusters/local_cpu_4.yaml -o plan.yaml
   build/release/bin/pipetrain --plan plan.yaml --config configs/train/sd15_controlnet.yaml \
     --weights FOLDER_OF_SD15 --data FOLDER_WITH_PROMPT_JSON --out runs/first
 NEXT

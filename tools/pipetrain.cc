@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <thread>
 
+#include "cli.h"
 #include "pipeline/launch/launcher.h"
 #include "pipeline/launch/rank_environment.h"
 #include "pipeline/train/children.h"
 #include "pipeline/train/session.h"
-#include "cli.h"
 
 namespace stagecraft {
 namespace {
@@ -21,26 +21,38 @@ struct CommandLine {
 CommandLine read_command_line(int argc, char** argv) {
   CommandLine line;
   TrainOptions& options = line.options;
-  CLI::App app{"Trains a plan made by `partition`: one process per rank, bit for bit the result of one process.",
-               "pipetrain"};
-  add_version(app);
+  CLI::App app{
+      "Trains a plan made by `partition`: one process per rank, bit for bit the result of one "
+      "process.",
+      "pipetrain"};
   uint64_t init_random = 0;
   app.add_option("--plan", options.plan, "plan.yaml, made by `partition`")->required();
   app.add_option("--data", options.data, "folder with prompt.json (fill50k layout)")->required();
-  app.add_option("--out", options.out, "folder for trained weights, metrics and measured.json")->required();
-  const auto* weights = app.add_option("--weights", options.weights, "diffusers folder: unet/ vae/ text_encoder/ tokenizer/");
-  const auto* random = app.add_option("--init-random", init_random, "seeded random weights of the real shapes instead");
-  app.add_option("--tokenizer", options.tokenizer, "folder with vocab.json and merges.txt (default: WEIGHTS/tokenizer)");
-  app.add_option("--cache", options.cache, "folder of encoded pictures and captions (default: DATA/.stagecraft_cache)");
+  app.add_option("--out", options.out, "folder for trained weights, metrics and measured.json")
+      ->required();
+  const auto* weights = app.add_option("--weights", options.weights,
+                                       "diffusers folder: unet/ vae/ text_encoder/ tokenizer/");
+  const auto* random = app.add_option("--init-random", init_random,
+                                      "seeded random weights of the real shapes instead");
+  app.add_option("--tokenizer", options.tokenizer,
+                 "folder with vocab.json and merges.txt (default: WEIGHTS/tokenizer)");
+  app.add_option("--cache", options.cache,
+                 "folder of encoded pictures and captions (default: DATA/.stagecraft_cache)");
   app.add_option("--config", line.config, "train.yaml: optimizer, steps, seed");
-  const auto* steps = app.add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1L, 1L << 40));
-  const auto* seed = app.add_option("--seed", options.seed, "of order, noise, timesteps and latents (default 42)");
-  const auto* rate = app.add_option("--lr", options.optimizer.learning_rate, "learning rate")->check(CLI::PositiveNumber);
+  const auto* steps =
+      app.add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1L, 1L << 40));
+  const auto* seed =
+      app.add_option("--seed", options.seed, "of order, noise, timesteps and latents (default 42)");
+  const auto* rate = app.add_option("--lr", options.optimizer.learning_rate, "learning rate")
+                         ->check(CLI::PositiveNumber);
   app.add_option("--evaluate", options.evaluate_batches,
-                 "batches of a fixed set whose mean loss is shown before and after")->check(CLI::Range(0, 100000));
-  options.threads_per_rank = 0;
-  app.add_option("--threads", options.threads_per_rank, "threads of each rank (default: 1)")->check(CLI::Range(1, 1024));
-  app.add_option("--timeout", options.timeout_seconds, "seconds that any wait may last without progress (default 600)")
+                 "batches of a fixed set whose mean loss is shown before and after")
+      ->check(CLI::Range(0, 100000));
+  app.add_option("--threads", options.threads_per_rank, "threads of each rank")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--timeout", options.timeout_seconds,
+                 "seconds that any wait may last without progress (default 600)")
       ->check(CLI::Range(1L, 86400L));
   bool as_json = false;  // read by run_main
   app.add_flag("--json", as_json, "end with one JSON object when something fails");
@@ -53,10 +65,10 @@ CommandLine read_command_line(int argc, char** argv) {
   }
   if (random->count() > 0) options.init_random = init_random;
   if (options.tokenizer.empty()) {
-    if (options.weights.empty()) throw Error(ExitCode::kUsage, "--init-random needs --tokenizer DIR");
+    if (options.weights.empty())
+      throw Error(ExitCode::kUsage, "--init-random needs --tokenizer DIR");
     options.tokenizer = options.weights + "/tokenizer";
   }
-  if (options.threads_per_rank == 0) options.threads_per_rank = 1;
   if (!line.config.empty()) {
     const TrainConfig config = read_train_config(line.config);
     const double given_rate = options.optimizer.learning_rate;
@@ -65,6 +77,7 @@ CommandLine read_command_line(int argc, char** argv) {
     if (steps->count() == 0) options.steps = config.steps;
     if (seed->count() == 0) options.seed = config.seed;
     options.caption_dropout = config.caption_dropout;
+    options.config = config;
   }
   return line;
 }

@@ -19,9 +19,6 @@
 namespace stagecraft {
 namespace {
 
-// Two posted sends may be under way; a third waits for the first. Bounds what a slow link can hold.
-constexpr size_t kSendsUnderWay = 2;
-
 // A value or block of one micro-batch.
 using Key = std::pair<int, int>;
 
@@ -59,14 +56,16 @@ struct RankExecutor::State {
   int64_t step = 0;
   std::span<const Draw> draws;
   std::map<Key, HeldValue> values;
-  std::map<Key, at::Tensor> gradients;  // sums so far, by value
-  std::map<Key, BlockTape> tapes;       // by block
+  std::map<Key, at::Tensor> gradients;                         // sums so far, by value
+  std::map<Key, BlockTape> tapes;                              // by block
   std::map<Key, std::vector<at::Tensor>> inputs_to_run_again;  // of recomputed blocks
-  std::map<Key, at::Tensor> deferred;   // output gradients that W still needs, by block
+  std::map<Key, at::Tensor> deferred;  // output gradients that W still needs, by block
   std::list<PendingReceive> receives;
   std::deque<PendingSend> sends;
   Bytes boundary;
   StepOutput output;
+  ActionKind activity = ActionKind::kForward;
+  std::function<void(ActionKind)> on_activity;
 
   State(const ExecutionPlan& the_plan, int the_rank, RankParameters& the_parameters,
         Communicator& the_comm, SampleSource& the_samples)
@@ -128,8 +127,9 @@ struct RankExecutor::State {
       }
       found = values.find({value, micro_batch});
       if (found == values.end()) {
-        throw InternalError(fmt::format("rank {}: value {} of micro-batch {} was neither made nor received",
-                                        rank, value_at(value).name, micro_batch));
+        throw InternalError(
+            fmt::format("rank {}: value {} of micro-batch {} was neither made nor received", rank,
+                        value_at(value).name, micro_batch));
       }
     }
     at::Tensor tensor = found->second.tensor;
@@ -171,7 +171,8 @@ struct RankExecutor::State {
     receives.push_back({index, std::move(operation), std::move(tensors)});
   }
 
-  // Waits for the posted message that brings `value`, if there is one, and puts its items in their places.
+  // Waits for the posted message that brings `value`, if there is one, and puts its items in their
+  // places.
   void finish_receive(Direction direction, int value, int micro_batch) {
     for (auto it = receives.begin(); it != receives.end(); ++it) {
       const Message& message = plan.schedule.messages[static_cast<size_t>(it->message)];
@@ -179,7 +180,7 @@ struct RankExecutor::State {
       bool brings = false;
       for (const MessageItem& item : message.items) brings = brings || item.value == value;
       if (!brings) continue;
-      it->operation->wait();
+      wait_for(*it->operation, ActionKind::kReceive);
       const PendingReceive done = std::move(*it);
       receives.erase(it);
       boundary -= message.bytes;
@@ -188,7 +189,8 @@ struct RankExecutor::State {
         if (direction == Direction::kForward) {
           put_value(item, micro_batch, std::move((*done.tensors)[i]));
         } else {
-          const bool fresh = gradients.emplace(Key{item, micro_batch}, std::move((*done.tensors)[i])).second;
+          const bool fresh =
+              gradients.emplace(Key{item, micro_batch}, std::move((*done.tensors)[i])).second;
           check(fresh, "a partial gradient arrived after this rank had begun its own sum");
         }
       }
@@ -197,7 +199,7 @@ struct RankExecutor::State {
   }
 
   void post_send(int index) {
-    while (sends.size() >= kSendsUnderWay) finish_send();
+    while (sends.size() >= static_cast<size_t>(kSendsInFlight)) finish_send();
     const Message& message = plan.schedule.messages[static_cast<size_t>(index)];
     auto tensors = std::make_shared<std::vector<at::Tensor>>();
     std::vector<std::span<const std::byte>> pieces;
@@ -210,13 +212,20 @@ struct RankExecutor::State {
       tensors->push_back(std::move(tensor));
     }
     boundary += message.bytes;
-    sends.push_back({comm.send(message.dst_rank, {.step = step, .message = index}, std::move(pieces),
-                               std::move(tensors)),
+    sends.push_back({comm.send(message.dst_rank, {.step = step, .message = index},
+                               std::move(pieces), std::move(tensors)),
                      message.bytes});
   }
 
+  // Tells the watcher that the rank waits for a peer, and when it goes on.
+  void wait_for(Operation& operation, ActionKind kind) {
+    if (on_activity) on_activity(kind);
+    operation.wait();
+    if (on_activity) on_activity(activity);
+  }
+
   void finish_send() {
-    sends.front().operation->wait();
+    wait_for(*sends.front().operation, ActionKind::kSend);
     boundary -= sends.front().bytes;
     sends.pop_front();
   }
@@ -235,7 +244,8 @@ struct RankExecutor::State {
     return std::move(node.mapped());
   }
 
-  // One step of the left fold, last consumer first: what came from later consumers, plus `gradient`.
+  // One step of the left fold, last consumer first: what came from later consumers, plus
+  // `gradient`.
   void fold_gradient(int value, int micro_batch, at::Tensor gradient) {
     finish_receive(Direction::kBackward, value, micro_batch);
     const auto [place, first] = gradients.try_emplace({value, micro_batch}, gradient);
@@ -250,13 +260,13 @@ struct RankExecutor::State {
   template <typename Work>
   auto inside_block(Work&& work) {
     const Bytes before = TrackingAllocator::current();
-    TrackingAllocator::reset_peak();
+    TrackingAllocator::reset_mark();
     const auto start = std::chrono::steady_clock::now();
     auto result = work();
     output.busy.count += std::chrono::duration_cast<std::chrono::nanoseconds>(
                              std::chrono::steady_clock::now() - start)
                              .count();
-    const Bytes peak = TrackingAllocator::peak();
+    const Bytes peak = TrackingAllocator::mark();
     if (peak > output.peak.total) {
       const Bytes stays = std::max(before, TrackingAllocator::current());
       output.peak = {.total = peak, .boundary = boundary, .workspace = peak - stays};
@@ -296,8 +306,8 @@ struct RankExecutor::State {
     return std::move(result.output);
   }
 
-  // Mean squared error, mean over C, H, W per sample, then over the samples of the *global* batch: the only place where
-  // anything is scaled by a number of samples.
+  // Mean squared error, mean over C, H, W per sample, then over the samples of the *global* batch:
+  // the only place where anything is scaled by a number of samples.
   void compute_loss(int micro_batch) {
     at::NoGradGuard no_grad;
     const at::Tensor prediction_nchw = use_value(plan.graph.output, micro_batch);
@@ -305,10 +315,11 @@ struct RankExecutor::State {
     const at::Tensor losses = error_nchw.square().mean(at::IntArrayRef{1, 2, 3});
     output.sample_losses.resize(draws.size());
     const auto first = draws_of(micro_batch).data() - draws.data();
-    std::copy_n(losses.const_data_ptr<float>(), losses.numel(), output.sample_losses.begin() + first);
+    std::copy_n(losses.const_data_ptr<float>(), losses.numel(),
+                output.sample_losses.begin() + first);
     if (mode != RunMode::kTrain) return;
-    const double scale = 2.0 / (static_cast<double>(error_nchw[0].numel()) *
-                                static_cast<double>(draws.size()));
+    const double scale =
+        2.0 / (static_cast<double>(error_nchw[0].numel()) * static_cast<double>(draws.size()));
     gradients[{plan.graph.output, micro_batch}] = error_nchw * scale;
   }
 
@@ -350,11 +361,12 @@ struct RankExecutor::State {
       const Key key{index, micro_batch};
       if (kind == ActionKind::kBackwardWeight) {
         if (!block.trainable) continue;
-        at::Tensor gradient = std::move(deferred.extract(key).mapped());
+        auto node = deferred.extract(key);
+        check(!node.empty(), "W of a block comes before its I");
+        at::Tensor gradient = std::move(node.mapped());
         BlockTape tape = take_tape(index, micro_batch);
-        hand_out(index, micro_batch, inside_block([&] {
-                   return backward_weights(std::move(tape), gradient);
-                 }));
+        hand_out(index, micro_batch,
+                 inside_block([&] { return backward_weights(std::move(tape), gradient); }));
         continue;
       }
       at::Tensor gradient = take_gradient(block.output, micro_batch);
@@ -364,17 +376,18 @@ struct RankExecutor::State {
         tapes[key] = std::move(tape);
         deferred[key] = std::move(gradient);
       } else {
-        hand_out(index, micro_batch, inside_block([&] {
-                   return backward_block(std::move(tape), gradient);
-                 }));
+        hand_out(index, micro_batch,
+                 inside_block([&] { return backward_block(std::move(tape), gradient); }));
       }
     }
   }
 
   void run(const Action& action) {
+    activity = action.kind;
     const bool forward_message =
         action.message >= 0 &&
-        plan.schedule.messages[static_cast<size_t>(action.message)].direction == Direction::kForward;
+        plan.schedule.messages[static_cast<size_t>(action.message)].direction ==
+            Direction::kForward;
     const bool evaluating = mode == RunMode::kEvaluate;
     switch (action.kind) {
       case ActionKind::kForward:
@@ -407,12 +420,14 @@ RankExecutor::~RankExecutor() = default;
 StepOutput RankExecutor::run(RunMode mode, int64_t step, std::span<const Draw> draws) {
   State& state = *state_;
   const auto& sizes = state.plan.micro_batch_sizes;
-  check(static_cast<int64_t>(draws.size()) == std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
-        "the batch has another size than the plan's micro-batches together");
+  check(
+      static_cast<int64_t>(draws.size()) == std::accumulate(sizes.begin(), sizes.end(), int64_t{0}),
+      "the batch has another size than the plan's micro-batches together");
   state.mode = mode;
   state.step = step;
   state.draws = draws;
   state.output = {};
+  state.on_activity = on_activity;
   if (mode == RunMode::kTrain) state.parameters.clear_gradients();
   const auto& actions = state.plan.schedule.ranks[static_cast<size_t>(state.rank)];
   for (size_t i = 0; i < actions.size(); ++i) {

@@ -1,7 +1,7 @@
 // Runs one rank's action list: the part of a training step between the samples and the optimizer.
 //
-// Owned and used by one thread. What it sends and receives is what the plan's message table says, in list order. Values
-// and gradients are freed as soon as nobody on this rank needs them.
+// Owned and used by one thread. What it sends and receives is what the plan's message table says,
+// in list order. Values and gradients are freed as soon as nobody on this rank needs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,11 +31,12 @@ struct ExecutionPlan {
   uint64_t seed = 0;
 };
 
-// What the rank held at the moment of its largest allocation in a step; parts of the tracking allocator's figure.
+// What the rank held at the moment of its largest allocation in a step; parts of the tracking
+// allocator's figure.
 struct PeakMemory {
-  Bytes total;       // everything allocated
-  Bytes boundary;    // of it: received and not yet used, or handed to a send that is not over
-  Bytes workspace;   // of it: taken inside the block that ran and given back
+  Bytes total;      // everything allocated
+  Bytes boundary;   // of it: received and not yet used, or handed to a send that is not over
+  Bytes workspace;  // of it: taken inside the block that ran and given back
 };
 
 struct StepOutput {
@@ -55,13 +56,18 @@ class RankExecutor {
                SampleSource& samples);
   ~RankExecutor();
 
-  // Runs the rank's actions of one step up to its kStep. After kTrain the gradients are in the parameters (the old ones
-  // are forgotten first). `draws` is the global batch, the same on every rank; `step` tags the messages. Blocks. Throws
-  // CommError, InternalError; afterwards the executor is of no use.
+  // Runs the rank's actions of one step up to its kStep. After kTrain the gradients are in the
+  // parameters (the old ones are forgotten first). `draws` is the global batch, the same on every
+  // rank; `step` tags the messages. Blocks. Throws CommError, InternalError; afterwards the
+  // executor is of no use.
   StepOutput run(RunMode mode, int64_t step, std::span<const Draw> draws);
 
-  // Called before an action starts, with its index in the rank's list: for progress and flight records.
+  // Called before an action starts, with its index in the rank's list: for progress and flight
+  // records.
   std::function<void(const Action& action, int index)> on_action;
+  // Called with kSend or kReceive before the rank waits for a peer, and with the action's own kind
+  // when it goes on.
+  std::function<void(ActionKind)> on_activity;
 
  private:
   struct State;

@@ -10,7 +10,7 @@
 namespace stagecraft {
 
 RankParameters::RankParameters(const BlockGraph& graph, const Placement& placement, int rank,
-                               const WeightSource& source)
+                               const WeightSource& source, const std::function<void()>& on_read)
     : weights_(graph.blocks.size()), first_slot_(graph.blocks.size(), 0) {
   std::set<int> held, owned;
   for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -38,6 +38,7 @@ RankParameters::RankParameters(const BlockGraph& graph, const Placement& placeme
       slot.weight = at::empty(param.shape, at::kFloat);
       source.read(param, std::span(slot.weight.mutable_data_ptr<float>(),
                                    static_cast<size_t>(slot.weight.numel())));
+      if (on_read) on_read();
       if (slot.trained) {
         slot.weight.set_requires_grad(true);
         slot.gradient = at::zeros(param.shape, at::kFloat);

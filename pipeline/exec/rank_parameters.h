@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "models/weights/weight_source.h"
@@ -30,9 +31,10 @@ struct ParameterSlot {
 
 class RankParameters {
  public:
-  // Reads the weights of every block that `rank` runs or owns. `graph` must outlive this object.
+  // Reads the weights of every block that `rank` runs or owns; `on_read` after each. `graph` must
+  // outlive this object.
   RankParameters(const BlockGraph& graph, const Placement& placement, int rank,
-                 const WeightSource& source);
+                 const WeightSource& source, const std::function<void()>& on_read = {});
 
   // By parameter position in the block; empty for a block that is not here.
   const std::vector<at::Tensor>& weights_of(int block) const;

@@ -13,8 +13,16 @@ namespace {
 
 std::atomic<int64_t> current_bytes{0};
 std::atomic<int64_t> peak_bytes{0};
+std::atomic<int64_t> mark_bytes{0};
 
-// The size stands in a header of one alignment unit in front of the data, since oneDNN frees by pointer alone.
+void raise_to(std::atomic<int64_t>& highest, int64_t now) {
+  int64_t seen = highest.load(std::memory_order_relaxed);
+  while (now > seen && !highest.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+  }
+}
+
+// The size stands in a header of one alignment unit in front of the data, since oneDNN frees by
+// pointer alone.
 constexpr size_t kAlignment = 64;
 
 void release(void* data) {
@@ -38,9 +46,8 @@ class Allocator final : public c10::Allocator {
     const int64_t now =
         current_bytes.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed) +
         static_cast<int64_t>(size);
-    int64_t seen = peak_bytes.load(std::memory_order_relaxed);
-    while (now > seen && !peak_bytes.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
-    }
+    raise_to(peak_bytes, now);
+    raise_to(mark_bytes, now);
     void* data = static_cast<char*>(base) + kAlignment;
     return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -64,7 +71,11 @@ void TrackingAllocator::install() {
 Bytes TrackingAllocator::current() { return {current_bytes.load(std::memory_order_relaxed)}; }
 Bytes TrackingAllocator::peak() { return {peak_bytes.load(std::memory_order_relaxed)}; }
 void TrackingAllocator::reset_peak() {
-  peak_bytes.store(current_bytes.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  peak_bytes.store(current().count, std::memory_order_relaxed);
+}
+Bytes TrackingAllocator::mark() { return {mark_bytes.load(std::memory_order_relaxed)}; }
+void TrackingAllocator::reset_mark() {
+  mark_bytes.store(current().count, std::memory_order_relaxed);
 }
 
 }  // namespace stagecraft

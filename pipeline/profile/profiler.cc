@@ -140,7 +140,7 @@ class BlockMeter {
     }
     // A sum hands its gradient on without a copy.
     cost_.workspace_backward =
-        std::max(Bytes{0}, TrackingAllocator::peak() - before_backward - stays);
+        std::max(Bytes{0}, TrackingAllocator::mark() - before_backward - stays);
   }
 
   void run_inputs_only(bool counts) {
@@ -152,7 +152,7 @@ class BlockMeter {
   }
 
   Bytes start() {
-    TrackingAllocator::reset_peak();
+    TrackingAllocator::reset_mark();
     start_ = Clock::now();
     return TrackingAllocator::current();
   }
@@ -160,7 +160,7 @@ class BlockMeter {
   void note_forward(Bytes before, const at::Tensor& output, bool counts) {
     if (counts) forward_.push_back(since(start_));
     cost_.output = {static_cast<int64_t>(output.nbytes())};
-    cost_.workspace_forward = TrackingAllocator::peak() - before - cost_.output;
+    cost_.workspace_forward = TrackingAllocator::mark() - before - cost_.output;
   }
 
   void accumulate(BlockGradients& gradients) {

@@ -16,6 +16,7 @@
 #include "pipeline/data/cache.h"
 #include "pipeline/data/cached_samples.h"
 #include "pipeline/data/encoder.h"
+#include "pipeline/train/console.h"
 #include "pipeline/train/job.h"
 #include "pipeline/train/rank_loop.h"
 
@@ -27,44 +28,18 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void request_stop(int) { stop_requested.store(true); }
 
-Section section_of(std::string_view name) {
-  if (name == "handshake") return Section::kConnect;
-  if (name == "load") return Section::kLoad;
-  if (name == "optimizer") return Section::kOptimizer;
-  if (name == "vote") return Section::kVote;
-  if (name == "save") return Section::kSave;
-  return Section::kForward;
-}
-
-Section section_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kForward:
-      return Section::kForward;
-    case ActionKind::kSend:
-      return Section::kSend;
-    case ActionKind::kReceive:
-      return Section::kReceive;
-    case ActionKind::kReduce:
-    case ActionKind::kStep:
-      return Section::kOptimizer;
-    default:
-      return Section::kBackward;
-  }
-}
-
 void show_cache_progress(const CacheProgress& progress) {
   switch (progress.phase) {
     case CacheProgress::Phase::kWaiting:
-      fmt::print("cache: another process fills it, waiting\n");
+      say("cache: another process fills it, waiting\n");
       break;
     case CacheProgress::Phase::kNeed:
-      fmt::print("cache: {} files to encode need {:.1f} MiB of disk\n", progress.total,
-                 progress.bytes.mib());
+      say(fmt::format("cache: {} files to encode need {:.1f} MiB of disk\n", progress.total,
+                      progress.bytes.mib()));
       break;
     default:
       break;
   }
-  std::fflush(stdout);
 }
 
 ExitCode encode(const Job& job, ProgressPage& page) {
@@ -75,22 +50,22 @@ ExitCode encode(const Job& job, ProgressPage& page) {
   const ClipTokenizer tokenizer(job.options.tokenizer);
   const TrainConfig& train = job.plan.train;
   const auto encoder = make_encoder({job.model, *weights, tokenizer}, train.width, train.height);
-  const CacheSummary summary =
-      fill_cache(dataset, *encoder,
-                 {.folder = job.options.cache.empty() ? default_cache_folder(dataset) : job.options.cache,
-                  .width = train.width,
-                  .height = train.height,
-                  .batch = train.batch},
-                 [&](const CacheProgress& progress) {
-                   page.beat();
-                   if (stop_requested.load()) {
-                     throw Error(ExitCode::kTerminated, "stopped while the cache was filled");
-                   }
-                   show_cache_progress(progress);
-                 });
-  fmt::print("cache: {} pictures and {} captions, of which {} and {} encoded now\n", summary.images,
-             summary.captions, summary.encoded_images, summary.encoded_captions);
-  std::fflush(stdout);
+  const CacheSummary summary = fill_cache(
+      dataset, *encoder,
+      {.folder = job.options.cache.empty() ? default_cache_folder(dataset) : job.options.cache,
+       .width = train.width,
+       .height = train.height,
+       .batch = train.batch},
+      [&](const CacheProgress& progress) {
+        page.beat();
+        if (stop_requested.load()) {
+          throw Error(ExitCode::kTerminated, "stopped while the cache was filled");
+        }
+        show_cache_progress(progress);
+      });
+  say(fmt::format("cache: {} pictures and {} captions, of which {} and {} encoded now\n",
+                  summary.images, summary.captions, summary.encoded_images,
+                  summary.encoded_captions));
   write_file_atomically(manifest_note(job.options), summary.manifest);
   page.set_goodbye();
   return ExitCode::kOk;
@@ -103,28 +78,20 @@ ExitCode train(const Job& job, RankEnvironment& environment) {
   options.deadline = std::chrono::seconds(job.options.timeout_seconds);
   SocketWorld world = connect_socket_world(options);
   const TrainConfig& train = job.plan.train;
-  CachedSamples samples(read_dataset(job.options.data), job.model,
+  const Dataset dataset = read_dataset(job.options.data);
+  CachedSamples samples(dataset, job.model,
                         {.manifest = read_file(manifest_note(job.options), 1 << 16),
                          .width = train.width,
                          .height = train.height,
                          .seed = job.options.seed,
                          .caption_dropout = job.options.caption_dropout});
-  int64_t step = -1;
-  const RankWatch watch{
-      .on_section =
-          [&](std::string_view name, int64_t at_step) {
-            step = at_step;
-            page.set_section(section_of(name), at_step);
-          },
-      .on_action =
-          [&](const Action& action, int index) {
-            page.set_section(section_of(action.kind), step);
-            page.set_action(index, to_string(action), action.micro_batch);
-          },
-      .stop = &stop_requested};
-  const LoopEnd end = run_rank(job, samples, *world.communicator, *world.control, watch);
+  const LoopEnd end = run_rank(job, samples, dataset.index_hash,
+                               {.comm = *world.communicator,
+                                .control = *world.control,
+                                .page = page,
+                                .stop = stop_requested});
   page.set_goodbye();
-  return end == LoopEnd::kStopped ? ExitCode::kTerminated : ExitCode::kOk;
+  return end == LoopEnd::kFinished ? ExitCode::kOk : ExitCode::kTerminated;
 }
 
 }  // namespace
@@ -132,7 +99,7 @@ ExitCode train(const Job& job, RankEnvironment& environment) {
 std::string manifest_note(const TrainOptions& options) { return options.out + "/.cache-manifest"; }
 
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = request_stop;
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGINT, SIG_IGN);
@@ -152,8 +119,9 @@ ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
   } catch (const Error& error) {
     return fail(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    return fail(ExitCode::kOutOfMemory, "out of memory on this machine: use more ranks, a smaller micro-batch "
-                                        "or recompute");
+    return fail(ExitCode::kOutOfMemory,
+                "out of memory on this machine: use more ranks, a smaller micro-batch "
+                "or recompute");
   } catch (const c10::Error& error) {
     return fail(ExitCode::kInternal, error.what_without_backtrace());
   } catch (const std::exception& error) {

@@ -1,4 +1,5 @@
-// The processes that a run consists of, beside the one that a person started: one encoder, then the ranks.
+// The processes that a run consists of, beside the one that a person started: one encoder, then the
+// ranks.
 #pragma once
 
 #include "pipeline/launch/rank_environment.h"
@@ -14,8 +15,8 @@ inline constexpr char kRankRole[] = "rank";
 // Where the encoder leaves the path of the cache's manifest for the ranks.
 std::string manifest_note(const TrainOptions& options);
 
-// Runs this process's role to its end and returns its exit code. Does not throw: what went wrong is in the page, from
-// where the launcher takes it.
+// Runs this process's role to its end and returns its exit code. Does not throw: what went wrong is
+// in the page, from where the launcher takes it.
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment);
 
 }  // namespace stagecraft

@@ -38,10 +38,11 @@ void compare_with_all_ranks(const HandshakeFacts& facts, ControlChannel& control
       const std::string ours = i < expected.size() ? expected[i] : "nothing";
       const std::string theirs = i < found.size() ? found[i] : "nothing";
       if (ours == theirs) continue;
-      throw ConfigError(fmt::format("rank {} has {} where rank 0 has {}: start all ranks with the same plan, "
-                                    "weights and options",
-                                    rank, theirs, ours),
-                        ExitCode::kPlanMismatch);
+      throw ConfigError(
+          fmt::format("rank {} has {} where rank 0 has {}: start all ranks with the same plan, "
+                      "weights and options",
+                      rank, theirs, ours),
+          ExitCode::kPlanMismatch);
     }
   }
 }

@@ -1,4 +1,5 @@
-// Before step 0 all ranks compare what they are about to do; a difference is an error that names it.
+// Before step 0 all ranks compare what they are about to do; a difference is an error that names
+// it.
 #pragma once
 
 #include <string>
@@ -9,10 +10,12 @@
 
 namespace stagecraft {
 
-// Named facts that must be equal on all ranks, in a fixed order: ("plan", hash), ("precision", "fp32"), ...
+// Named facts that must be equal on all ranks, in a fixed order: ("plan", hash), ("precision",
+// "fp32"), ...
 using HandshakeFacts = std::vector<std::pair<std::string, std::string>>;
 
-// Throws ConfigError (exit 4) on every rank when one rank differs from rank 0: fact, rank, both values. Blocks.
+// Throws ConfigError (exit 4) on every rank when one rank differs from rank 0: fact, rank, both
+// values. Blocks.
 void compare_with_all_ranks(const HandshakeFacts& facts, ControlChannel& control);
 
 }  // namespace stagecraft

@@ -24,12 +24,14 @@ Job load_job(const TrainOptions& options) {
   job.plan = read_plan(options.plan);
   const TrainConfig& train = job.plan.train;
   if (train.precision != "fp32") {
-    throw ConfigError(fmt::format("{}: planned for {}; CPU ranks train fp32 only: plan again with "
-                                  "`partition --precision fp32`",
-                                  options.plan, train.precision));
+    throw ConfigError(
+        fmt::format("{}: planned for {}; CPU ranks train fp32 only: plan again with "
+                    "`partition --precision fp32`",
+                    options.plan, train.precision));
   }
   job.model = read_model_config(train.model);
-  job.graph = build_training_graph(job.model, train.width, train.height, train.trainable, train.precision);
+  job.graph =
+      build_training_graph(job.model, train.width, train.height, train.trainable, train.precision);
   job.resolved = resolve_plan(job.plan, job.graph, options.plan);
   return job;
 }

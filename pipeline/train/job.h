@@ -1,5 +1,5 @@
-// A training job made ready: files read, graph built, plan resolved. The launcher's process, the encoder and every
-// rank make the same one from the same options.
+// A training job made ready: files read, graph built, plan resolved. The launcher's process, the
+// encoder and every rank make the same one from the same options.
 #pragma once
 
 #include <memory>
@@ -21,10 +21,12 @@ struct Job {
   ResolvedPlan resolved;
 };
 
-// Throws ConfigError (3 or 4) for the plan and model files, and for a precision that CPU ranks do not train.
+// Throws ConfigError (3 or 4) for the plan and model files, and for a precision that CPU ranks do
+// not train.
 Job load_job(const TrainOptions& options);
 
-// Weights of the whole model (UNet, ControlNet where there is one, VAE, text encoder), names and shapes checked.
+// Weights of the whole model (UNet, ControlNet where there is one, VAE, text encoder), names and
+// shapes checked.
 std::unique_ptr<WeightSource> open_weights(const Job& job);
 
 }  // namespace stagecraft

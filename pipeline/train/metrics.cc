@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "partitioner/base/error.h"
+#include "pipeline/train/console.h"
 
 namespace stagecraft {
 namespace {
@@ -30,16 +31,11 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// A reader that left (`| head`) does not end the training.
-void print(const std::string& text) {
-  const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-  static_cast<void>(written);
-}
-
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    : path_(path),
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
   if (descriptor_ < 0) {
     throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
   }
@@ -53,12 +49,14 @@ void MetricsFile::write(const StepMetrics& metrics) {
       "\"samples_per_second\":{},\"fullest_rank_mib\":{:.1f}}}\n",
       metrics.step, json_number(metrics.loss), json_number(metrics.gradient_norm),
       json_number(metrics.learning_rate), json_number(metrics.seconds),
-      json_number(static_cast<double>(metrics.samples) / metrics.seconds), metrics.fullest_rank.mib());
+      json_number(static_cast<double>(metrics.samples) / metrics.seconds),
+      metrics.fullest_rank.mib());
   size_t done = 0;
   while (done < line.size()) {
     const ssize_t count = ::write(descriptor_, line.data() + done, line.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
+    if (count < 0)
+      throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
     done += static_cast<size_t>(count);
   }
 }
@@ -75,15 +73,16 @@ void ProgressLine::show(const StepMetrics& metrics) {
   const auto done = static_cast<double>(metrics.step + 1 - first_step_);
   const double per_step = (now - started_) / done;
   const std::string text = fmt::format(
-      "step {}/{}  loss {:.4f}  {:.2f} samples/s  ETA {}  fullest rank {:.0f} MiB", metrics.step + 1, steps_,
-      metrics.loss, static_cast<double>(metrics.samples) / per_step,
-      duration(per_step * static_cast<double>(steps_ - metrics.step - 1)), metrics.fullest_rank.mib());
-  print(terminal_ ? fmt::format("\r\033[K{}", text) : text + '\n');
+      "step {}/{}  loss {:.4f}  {:.2f} samples/s  ETA {}  fullest rank {:.0f} MiB",
+      metrics.step + 1, steps_, metrics.loss, static_cast<double>(metrics.samples) / per_step,
+      duration(per_step * static_cast<double>(steps_ - metrics.step - 1)),
+      metrics.fullest_rank.mib());
+  say(terminal_ ? fmt::format("\r\033[K{}", text) : text + '\n');
   open_ = terminal_;
 }
 
 void ProgressLine::finish() {
-  if (open_) print("\n");
+  if (open_) say("\n");
   open_ = false;
 }
 

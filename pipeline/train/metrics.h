@@ -11,16 +11,17 @@
 namespace stagecraft {
 
 struct StepMetrics {
-  int64_t step = 0;         // 0-based
-  double loss = 0;          // mean over the global batch
-  double gradient_norm = 0; // before clipping
+  int64_t step = 0;          // 0-based
+  double loss = 0;           // mean over the global batch
+  double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
-  double seconds = 0;       // of this step, optimizer included
+  double seconds = 0;  // of this step, optimizer included
   int64_t samples = 0;
-  Bytes fullest_rank;       // peak of the tracking allocator so far, fullest rank
+  Bytes fullest_rank;  // peak of the tracking allocator so far, fullest rank
 };
 
-// Appends one JSON object a line; every write is checked. Throws InputError(kIo) naming file and reason.
+// Appends one JSON object a line; every write is checked. Throws InputError(kIo) naming file and
+// reason.
 class MetricsFile {
  public:
   explicit MetricsFile(const std::string& path);
@@ -34,7 +35,8 @@ class MetricsFile {
   int descriptor_;
 };
 
-// One line that rewrites itself on a terminal; plain lines elsewhere, at most one a second and always the last.
+// One line that rewrites itself on a terminal; plain lines elsewhere, at most one a second and
+// always the last.
 class ProgressLine {
  public:
   explicit ProgressLine(int64_t steps);

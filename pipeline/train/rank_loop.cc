@@ -9,10 +9,13 @@
 #include <utility>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/sha256.h"
 #include "partitioner/plan/measured.h"
 #include "pipeline/exec/optimizer.h"
+#include "pipeline/exec/rank_executor.h"
 #include "pipeline/exec/tracking_allocator.h"
 #include "pipeline/profile/profiler.h"
+#include "pipeline/train/console.h"
 #include "pipeline/train/handshake.h"
 #include "pipeline/train/metrics.h"
 #include "pipeline/train/resources.h"
@@ -21,28 +24,17 @@
 namespace stagecraft {
 namespace {
 
-// The fixed set that is evaluated lies in epochs no training reaches: its noise and timesteps are drawn for it alone.
+// The fixed set that is evaluated lies in epochs no training reaches: its noise and timesteps are
+// drawn for it alone.
 constexpr int64_t kEvaluationEpoch = int64_t{1} << 40;
 
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-template <typename Plain>
-std::vector<Plain> all_gather_plain(ControlChannel& control, const std::string& what, const Plain& mine) {
-  static_assert(std::is_trivially_copyable_v<Plain>);
-  const auto texts = control.all_gather(what, {reinterpret_cast<const char*>(&mine), sizeof(mine)});
-  std::vector<Plain> all(texts.size());
-  for (size_t r = 0; r < texts.size(); ++r) {
-    check(texts[r].size() == sizeof(Plain), "a rank's facts have a wrong size");
-    std::memcpy(&all[r], texts[r].data(), sizeof(Plain));
-  }
-  return all;
-}
-
 // What every rank tells the others at the end of a step: the vote, and what rank 0 shows.
 struct StepFacts {
-  double loss_sum = 0;    // over this rank's samples; only the last stage has any
+  double loss_sum = 0;  // over this rank's samples; only the last stage has any
   int64_t stop = 0;
   int64_t peak_bytes = 0;
 };
@@ -60,65 +52,136 @@ double sum_of(const std::vector<float>& losses) {
   return sum;
 }
 
+Section section_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return Section::kForward;
+    case ActionKind::kSend:
+      return Section::kSend;
+    case ActionKind::kReceive:
+      return Section::kReceive;
+    case ActionKind::kReduce:
+    case ActionKind::kStep:
+      return Section::kOptimizer;
+    case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
+      break;
+  }
+  return Section::kBackward;
+}
+
 class Loop {
  public:
-  Loop(const Job& job, SampleSource& samples, Communicator& comm, ControlChannel& control,
-       const RankWatch& watch)
-      : job_(job), samples_(samples), comm_(comm), control_(control), watch_(watch) {}
+  Loop(const Job& job, SampleSource& samples, const std::string& data_identity,
+       const RankSurroundings& around)
+      : job_(job),
+        samples_(samples),
+        data_identity_(data_identity),
+        comm_(around.comm),
+        control_(around.control),
+        page_(around.page),
+        stop_(around.stop) {}
 
   LoopEnd run() {
     TrackingAllocator::install();
     at::set_num_threads(job_.options.threads_per_rank);
     base_rss_ = resident_bytes();
-    section("handshake", -1);
-    shake_hands();
-    section("load", -1);
-    RankParameters parameters(job_.graph, job_.resolved.placement, comm_.rank(), *open_weights(job_));
-    const ExecutionPlan plan{job_.graph,           job_.resolved.placement, job_.resolved.schedule,
-                             job_.resolved.micro_batch_sizes, job_.model,   job_.options.seed};
+    const auto weights = open_weights(job_);
+    shake_hands(*weights);
+    enter(Section::kLoad);
+    RankParameters parameters(job_.graph, job_.resolved.placement, comm_.rank(), *weights,
+                              [this] { page_.beat(); });
+    const ExecutionPlan plan{job_.graph,
+                             job_.resolved.placement,
+                             job_.resolved.schedule,
+                             job_.resolved.micro_batch_sizes,
+                             job_.model,
+                             job_.options.seed};
     RankExecutor executor(plan, comm_.rank(), parameters, comm_, samples_);
-    executor.on_action = watch_.on_action;
-    show_mean_loss(executor, "before");
-    const LoopEnd end = train(executor, parameters);
-    if (end == LoopEnd::kFinished) show_mean_loss(executor, "after");
-    section("save", -1);
-    write_measurements(parameters);
-    save_trained_parts(job_.graph, job_.resolved.placement, job_.model, parameters, comm_,
-                       job_.options.out);
-    control_.all_gather("goodbye", "");
+    executor.on_action = [this](const Action& action, int index) {
+      enter(section_of(action.kind));
+      page_.set_action(index, to_string(action), action.micro_batch);
+    };
+    executor.on_activity = [this](ActionKind kind) { enter(section_of(kind)); };
+    LoopEnd end = evaluate(executor, "before") ? LoopEnd::kFinished : LoopEnd::kNotStarted;
+    if (end == LoopEnd::kFinished) end = train(executor, parameters);
+    if (end == LoopEnd::kFinished) evaluate(executor, "after");
+    if (end != LoopEnd::kNotStarted) {
+      write_measurements(parameters);
+      enter(Section::kSave);
+      save_trained_parts({.graph = job_.graph,
+                          .placement = job_.resolved.placement,
+                          .model = job_.model,
+                          .parameters = parameters,
+                          .folder = job_.options.out},
+                         comm_, [this] { page_.beat(); });
+    }
+    gather("goodbye", "");
     return end;
   }
 
  private:
   bool first_rank() const { return comm_.rank() == 0; }
+  void enter(Section section) { page_.set_section(section, step_); }
 
-  void section(std::string_view name, int64_t step) {
-    if (watch_.on_section) watch_.on_section(name, step);
+  std::vector<std::string> gather(const std::string& what, std::string_view payload) {
+    enter(Section::kVote);
+    return control_.all_gather(what, payload);
   }
 
-  void shake_hands() {
+  template <typename Plain>
+  std::vector<Plain> gather_plain(const std::string& what, const Plain& mine) {
+    static_assert(std::is_trivially_copyable_v<Plain>);
+    const auto texts = gather(what, {reinterpret_cast<const char*>(&mine), sizeof(mine)});
+    std::vector<Plain> all(texts.size());
+    for (size_t r = 0; r < texts.size(); ++r) {
+      check(texts[r].size() == sizeof(Plain), "a rank's facts have a wrong size");
+      std::memcpy(&all[r], texts[r].data(), sizeof(Plain));
+    }
+    return all;
+  }
+
+  void shake_hands(const WeightSource& weights) {
     const TrainConfig& train = job_.plan.train;
-    const OptimizerConfig& optimizer = job_.options.optimizer;
+    const TrainOptions& options = job_.options;
+    const OptimizerConfig& optimizer = options.optimizer;
+    enter(Section::kConnect);
     compare_with_all_ranks(
         {{"plan", plan_hash(job_.plan)},
          {"model graph", job_.graph.model + " " + graph_hash(job_.graph)},
-         {"number of messages", std::to_string(job_.resolved.schedule.messages.size())},
+         {"message table", message_table_hash()},
          {"world size", std::to_string(comm_.size())},
          {"precision", train.precision},
-         {"seed", std::to_string(job_.options.seed)},
-         {"steps", std::to_string(job_.options.steps)},
+         {"weights", weights.identity("unet")},
+         {"data", data_identity_},
+         {"seed", std::to_string(options.seed)},
+         {"steps", std::to_string(options.steps)},
+         {"evaluation batches", std::to_string(options.evaluate_batches)},
+         {"caption dropout", fmt::format("{}", options.caption_dropout)},
          {"threads", std::to_string(at::get_num_threads())},
-         {"samples", std::to_string(samples_.size())},
-         {"optimizer", fmt::format("lr {} betas {} {} eps {} decay {} warm-up {} clip {}",
-                                   optimizer.learning_rate, optimizer.beta1, optimizer.beta2,
-                                   optimizer.eps, optimizer.weight_decay, optimizer.warmup_steps,
-                                   optimizer.max_grad_norm)}},
+         {"optimizer",
+          fmt::format("lr {} betas {} {} eps {} decay {} warm-up {} clip {}",
+                      optimizer.learning_rate, optimizer.beta1, optimizer.beta2, optimizer.eps,
+                      optimizer.weight_decay, optimizer.warmup_steps, optimizer.max_grad_norm)}},
         control_);
     const int ranks = job_.resolved.placement.ranks();
     if (comm_.size() != ranks) {
-      throw ConfigError(fmt::format("the plan is for {} ranks, {} were started", ranks, comm_.size()),
-                        ExitCode::kPlanMismatch);
+      throw ConfigError(
+          fmt::format("the plan is for {} ranks, {} were started", ranks, comm_.size()),
+          ExitCode::kPlanMismatch);
     }
+  }
+
+  std::string message_table_hash() const {
+    std::string text;
+    for (const Message& message : job_.resolved.schedule.messages) {
+      text += fmt::format("{}>{} mb {} {} bytes:", message.src_rank, message.dst_rank,
+                          message.micro_batch, message.bytes.count);
+      for (const MessageItem& item : message.items) text += fmt::format(" {}", item.value);
+      text += message.direction == Direction::kForward ? " F\n" : " B\n";
+    }
+    return sha256_hex(text);
   }
 
   LoopEnd train(RankExecutor& executor, RankParameters& parameters) {
@@ -129,21 +192,21 @@ class Loop {
       file.emplace(options.out + "/metrics.jsonl");
       line.emplace(options.steps);
     }
+    TrackingAllocator::reset_peak();
     for (int64_t step = 0; step < options.steps; ++step) {
-      section("train", step);
+      step_ = step;
       const double start = seconds_now(), cpu_start = process_cpu_seconds();
       const auto draws = batch_of_step(options.seed, samples_.size(), job_.plan.train.batch, step);
       const StepOutput output = executor.run(RunMode::kTrain, step, draws);
-      section("optimizer", step);
+      enter(Section::kVote);
       const double norm = global_gradient_norm(parameters, control_, step);
+      enter(Section::kOptimizer);
       optimizer_step(parameters, options.optimizer, norm, step);
-      if (output.peak.total > peak_.total) peak_ = output.peak;
-      section("vote", step);
-      const auto facts = all_gather_plain(
-          control_, fmt::format("end of step {}", step),
-          StepFacts{.loss_sum = sum_of(output.sample_losses),
-                    .stop = watch_.stop != nullptr && watch_.stop->load() ? 1 : 0,
-                    .peak_bytes = peak_.total.count});
+      if (output.peak.total > peak_in_blocks_.total) peak_in_blocks_ = output.peak;
+      const auto facts = gather_plain(fmt::format("end of step {}", step),
+                                      StepFacts{.loss_sum = sum_of(output.sample_losses),
+                                                .stop = stop_.load() ? 1 : 0,
+                                                .peak_bytes = TrackingAllocator::peak().count});
       const double seconds = seconds_now() - start;
       if (step > 0 || options.steps == 1) {
         ++measured_steps_;
@@ -167,35 +230,43 @@ class Loop {
       if (line) line->show(metrics);
       if (stop) {
         if (line) line->finish();
+        peak_ = TrackingAllocator::peak();
         return LoopEnd::kStopped;
       }
     }
     if (line) line->finish();
+    peak_ = TrackingAllocator::peak();
     return LoopEnd::kFinished;
   }
 
-  void show_mean_loss(RankExecutor& executor, const char* when) {
+  // Mean loss over the fixed set. Also a vote: false when a rank was told to stop.
+  bool evaluate(RankExecutor& executor, const char* when) {
     const int batches = job_.options.evaluate_batches;
-    if (batches == 0) return;
-    section("evaluate", -1);
     const int64_t batch = job_.plan.train.batch, size = samples_.size();
     double sum = 0;
-    for (int b = 0; b < batches; ++b) {
-      std::vector<Draw> draws;
-      for (int64_t i = b * batch; i < (b + 1) * batch; ++i) {
-        draws.push_back({.epoch = kEvaluationEpoch + i / size, .sample = i % size});
+    for (int b = 0; b <= batches; ++b) {
+      StepFacts mine;
+      if (b < batches) {
+        std::vector<Draw> draws;
+        for (int64_t i = b * batch; i < (b + 1) * batch; ++i) {
+          draws.push_back({.epoch = kEvaluationEpoch + i / size, .sample = i % size});
+        }
+        const int64_t tag = -2 - b;
+        mine.loss_sum = sum_of(executor.run(RunMode::kEvaluate, tag, draws).sample_losses);
       }
-      const int64_t tag = -2 - b;
-      const StepOutput output = executor.run(RunMode::kEvaluate, tag, draws);
-      const auto facts = all_gather_plain(control_, fmt::format("evaluation batch {}", b),
-                                          StepFacts{.loss_sum = sum_of(output.sample_losses)});
-      for (const StepFacts& fact : facts) sum += fact.loss_sum;
+      mine.stop = stop_.load() ? 1 : 0;
+      bool stop = false;
+      for (const StepFacts& fact : gather_plain(fmt::format("evaluation batch {}", b), mine)) {
+        sum += fact.loss_sum;
+        stop = stop || fact.stop != 0;
+      }
+      if (stop) return false;
     }
-    if (first_rank()) {
-      fmt::print("mean loss over {} fixed (sample, timestep, noise) {} training: {:.5f}\n",
-                 batches * batch, when, sum / static_cast<double>(batches * batch));
-      std::fflush(stdout);
+    if (first_rank() && batches > 0) {
+      say(fmt::format("mean loss over {} fixed (sample, timestep, noise) {} training: {:.5f}\n",
+                      batches * batch, when, sum / static_cast<double>(batches * batch)));
     }
+    return true;
   }
 
   void write_measurements(const RankParameters& parameters) {
@@ -209,17 +280,17 @@ class Loop {
       memory[MemoryLine::kOptimizer] +=
           {static_cast<int64_t>(slot.exp_avg.nbytes() + slot.exp_avg_sq.nbytes())};
     }
-    memory[MemoryLine::kBoundary] = peak_.boundary;
-    memory[MemoryLine::kWorkspace] = peak_.workspace;
-    memory[MemoryLine::kActivations] = peak_.total - memory.without_base();
+    memory[MemoryLine::kBoundary] = peak_in_blocks_.boundary;
+    memory[MemoryLine::kWorkspace] = peak_in_blocks_.workspace;
+    memory[MemoryLine::kActivations] = peak_ - memory.without_base();  // the rest
     const double steps = static_cast<double>(std::max<int64_t>(measured_steps_, 1));
-    facts.peak_allocator = peak_.total;
+    facts.peak_allocator = peak_;
     facts.peak_rss = peak_resident_bytes();
     facts.base_rss = base_rss_;
     facts.busy_seconds = busy_seconds_ / steps;
     facts.step_seconds = step_seconds_ / steps;
     facts.cpu_seconds = cpu_seconds_ / steps;
-    const auto all = all_gather_plain(control_, "measurements", facts);
+    const auto all = gather_plain("measurements", facts);
     if (!first_rank() || measured_steps_ == 0) return;
     Measured measured{.plan_hash = plan_hash(job_.plan),
                       .machine = describe_machine(),
@@ -239,10 +310,14 @@ class Loop {
 
   const Job& job_;
   SampleSource& samples_;
+  const std::string& data_identity_;
   Communicator& comm_;
   ControlChannel& control_;
-  const RankWatch& watch_;
-  PeakMemory peak_;
+  ProgressPage& page_;
+  const std::atomic<bool>& stop_;
+  int64_t step_ = -1;
+  PeakMemory peak_in_blocks_;
+  Bytes peak_;  // of the training steps
   Bytes base_rss_;
   int64_t measured_steps_ = 0;
   double busy_seconds_ = 0, step_seconds_ = 0, cpu_seconds_ = 0;
@@ -250,9 +325,9 @@ class Loop {
 
 }  // namespace
 
-LoopEnd run_rank(const Job& job, SampleSource& samples, Communicator& comm, ControlChannel& control,
-                 const RankWatch& watch) {
-  return Loop(job, samples, comm, control, watch).run();
+LoopEnd run_rank(const Job& job, SampleSource& samples, const std::string& data_identity,
+                 const RankSurroundings& around) {
+  return Loop(job, samples, data_identity, around).run();
 }
 
 }  // namespace stagecraft

@@ -2,32 +2,35 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
-#include <memory>
-#include <string_view>
+#include <string>
 
 #include "pipeline/comm/communicator.h"
 #include "pipeline/data/samples.h"
-#include "pipeline/exec/rank_executor.h"
+#include "pipeline/launch/progress_page.h"
 #include "pipeline/train/job.h"
 
 namespace stagecraft {
 
-// What the loop tells whoever watches this rank. Called from the loop's thread, often: must be cheap.
-struct RankWatch {
-  // "handshake", "load", "train", "evaluate", "save".
-  std::function<void(std::string_view section, int64_t step)> on_section;
-  std::function<void(const Action& action, int index)> on_action;
-  // Set by a signal: all ranks leave together after the step under way.
-  const std::atomic<bool>* stop = nullptr;
+// What a rank has around it. Everything outlives the loop.
+struct RankSurroundings {
+  Communicator& comm;
+  ControlChannel& control;
+  ProgressPage& page;  // where the loop says what it does
+  const std::atomic<bool>&
+      stop;  // set by a signal: all ranks leave together after the step under way
 };
 
-enum class LoopEnd { kFinished, kStopped };
+enum class LoopEnd {
+  kFinished,
+  kStopped,     // trained for some steps, and saved
+  kNotStarted,  // stopped before the first step; nothing was written
+};
 
-// Collective over all ranks. Rank 0 shows progress and writes into `job.options.out`: metrics.jsonl, the trained parts as
-// diffusers folders, measured.json. Installs the tracking allocator: call before the process has any tensor.
-// Throws ConfigError (4) from the handshake, CommError, InputError (kIo), Error(kNonFinite).
-LoopEnd run_rank(const Job& job, SampleSource& samples, Communicator& comm, ControlChannel& control,
-                 const RankWatch& watch);
+// Collective over all ranks. `data_identity`: what the samples were read from, compared between
+// ranks. Rank 0 shows progress and writes into `job.options.out`: metrics.jsonl, the trained parts
+// as diffusers folders, measured.json. Installs the tracking allocator. Throws ConfigError (4) from
+// the handshake, CommError, InputError (kIo), Error(kNonFinite).
+LoopEnd run_rank(const Job& job, SampleSource& samples, const std::string& data_identity,
+                 const RankSurroundings& around);
 
 }  // namespace stagecraft

@@ -5,8 +5,8 @@
 
 namespace stagecraft {
 
-Bytes resident_bytes();       // now
-Bytes peak_resident_bytes();  // highest so far
-double process_cpu_seconds(); // of all threads, so far
+Bytes resident_bytes();        // now
+Bytes peak_resident_bytes();   // highest so far
+double process_cpu_seconds();  // of all threads, so far
 
 }  // namespace stagecraft

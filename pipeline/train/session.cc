@@ -10,13 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <optional>
+#include <utility>
 
 #include "models/network/build.h"
 #include "partitioner/plan/report.h"
 #include "pipeline/comm/descriptor.h"
 #include "pipeline/launch/launcher.h"
 #include "pipeline/train/children.h"
+#include "pipeline/train/console.h"
 #include "pipeline/train/job.h"
 #include "pipeline/train/trained_weights.h"
 
@@ -32,27 +33,69 @@ Descriptor lock_output(const std::string& folder) {
   const std::string path = folder + "/.lock";
   Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
   if (lock.get() < 0) {
-    throw InputError(ExitCode::kIo, fmt::format("--out {}: cannot write there: {}", folder,
-                                                std::strerror(errno)));
+    throw InputError(ExitCode::kIo,
+                     fmt::format("--out {}: cannot write there: {}", folder, std::strerror(errno)));
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw Error(ExitCode::kOutputInUse,
-                fmt::format("--out {}: another run writes there; wait for it or choose another folder", folder));
+    throw Error(
+        ExitCode::kOutputInUse,
+        fmt::format("--out {}: another run writes there; wait for it or choose another folder",
+                    folder));
   }
   return lock;
 }
 
-bool has_trained_weights(const Job& job) {
-  const auto parts = trained_parts(job.graph);
-  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
-    return fs::exists(job.options.out + "/" + part + "/config.json");
-  });
+void refuse_finished_output(const Job& job) {
+  if (!has_trained_parts(job.graph, job.options.out)) return;
+  throw Error(ExitCode::kOutputInUse,
+              fmt::format("--out {}: holds trained weights already; choose another folder",
+                          job.options.out));
 }
 
-void refuse_finished_output(const Job& job) {
-  if (!has_trained_weights(job)) return;
-  throw Error(ExitCode::kOutputInUse,
-              fmt::format("--out {}: holds trained weights already; choose another folder", job.options.out));
+// The training file may say something else than the plan that was made from it: flags of
+// `partition` override it.
+void tell_what_the_plan_overrides(const Job& job) {
+  if (!job.options.config) return;
+  const TrainConfig &plan = job.plan.train, &config = *job.options.config;
+  std::string text;
+  const auto compare = [&text](const char* name, const auto& planned, const auto& given) {
+    if (planned != given)
+      text += fmt::format("{}{} {} (not {})", text.empty() ? "" : ", ", name, planned, given);
+  };
+  compare("width", plan.width, config.width);
+  compare("height", plan.height, config.height);
+  compare("precision", plan.precision, config.precision);
+  compare("batch", plan.batch, config.batch);
+  compare("micro_batch", plan.micro_batch, config.micro_batch);
+  compare("trainable.what", plan.trainable.what, config.trainable.what);
+  compare("trainable.sd_locked", plan.trainable.sd_locked, config.trainable.sd_locked);
+  compare("trainable.only_mid_control", plan.trainable.only_mid_control,
+          config.trainable.only_mid_control);
+  if (!text.empty()) say(fmt::format("note: the plan counts, not the training file: {}\n", text));
+}
+
+void keep_plan(const Job& job) {
+  const std::string copy = job.options.out + "/plan.yaml";
+  std::error_code ignored;
+  if (!fs::equivalent(job.options.plan, copy, ignored)) write_plan(job.plan, job.graph, copy);
+}
+
+void print_report(const Job& job) {
+  if (job.plan.ranks.empty()) {
+    say(
+        fmt::format("no report: {0} holds no predictions; `partition verify {0} -o NEW --cluster "
+                    "C` makes them\n",
+                    job.options.plan));
+    return;
+  }
+  ReportOptions report{.other = {.vae = parameters_of(build_vae_encoder(job.model, 64, 64)) +
+                                        parameters_of(build_vae_decoder(job.model, 64, 64)),
+                                 .text_encoder = parameters_of(build_text_encoder(job.model))},
+                       .measured = {},
+                       .seen_on_one_device = {}};
+  const std::string measured = job.options.out + "/measured.json";
+  if (fs::exists(measured)) report.measured = read_measured(measured);
+  say("\n" + to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
 }
 
 int64_t parameters_of(const BlockGraph& graph) {
@@ -64,7 +107,8 @@ int64_t parameters_of(const BlockGraph& graph) {
 std::vector<std::string> stage_labels(const Placement& placement) {
   std::vector<std::string> labels(static_cast<size_t>(placement.ranks()));
   for (int stage = 0; stage < placement.stages(); ++stage) {
-    std::string& label = labels[static_cast<size_t>(placement.rank_of_stage[static_cast<size_t>(stage)])];
+    std::string& label =
+        labels[static_cast<size_t>(placement.rank_of_stage[static_cast<size_t>(stage)])];
     label += fmt::format("{} {}", label.empty() ? "stage" : ",", stage);
   }
   return labels;
@@ -77,42 +121,42 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   open_weights(job);
   const Descriptor lock = lock_output(options.out);
   refuse_finished_output(job);
+  tell_what_the_plan_overrides(job);
   fs::remove(options.out + "/metrics.jsonl");
   fs::remove(options.out + "/measured.json");
-  fs::copy_file(options.plan, options.out + "/plan.yaml", fs::copy_options::overwrite_existing);
+  keep_plan(job);
 
   const std::chrono::milliseconds stall_limit(options.timeout_seconds * 1000);
-  const LaunchResult encoded = launch({.command = command,
-                                       .ranks = 1,
-                                       .labels = {"encoder"},
-                                       .environment = {{kRoleVariable, kEncoderRole}},
-                                       .threads_per_rank = options.threads_per_rank,
-                                       .stall_limit = stall_limit});
+  const auto run = [&](const char* role, int ranks, std::vector<std::string> labels) {
+    return launch({.command = command,
+                   .ranks = ranks,
+                   .labels = std::move(labels),
+                   .environment = {{kRoleVariable, role}},
+                   .threads_per_rank = options.threads_per_rank,
+                   .stall_limit = stall_limit,
+                   .grace_limit = std::max(LaunchOptions{}.grace_limit, stall_limit)});
+  };
+  const LaunchResult encoded = run(kEncoderRole, 1, {"encoder"});
   if (encoded.code != ExitCode::kOk) throw Error(encoded.code, encoded.reason);
-  LaunchResult trained = launch({.command = command,
-                                 .ranks = job.resolved.placement.ranks(),
-                                 .labels = stage_labels(job.resolved.placement),
-                                 .environment = {{kRoleVariable, kRankRole}},
-                                 .threads_per_rank = options.threads_per_rank,
-                                 .stall_limit = stall_limit});
-  const bool stopped = trained.code == ExitCode::kInterrupted || trained.code == ExitCode::kTerminated;
-  if (stopped && has_trained_weights(job)) {
-    trained.reason += fmt::format("; what was trained so far is in {}", options.out);
-  }
-  if (trained.code != ExitCode::kOk) throw Error(trained.code, trained.reason);
+  const LaunchResult trained =
+      run(kRankRole, job.resolved.placement.ranks(), stage_labels(job.resolved.placement));
 
-  const std::string measured = options.out + "/measured.json";
-  ReportOptions report{.other = {.vae = parameters_of(build_vae_encoder(job.model, 64, 64)) +
-                                        parameters_of(build_vae_decoder(job.model, 64, 64)),
-                                 .text_encoder = parameters_of(build_text_encoder(job.model))},
-                       .measured = {},
-                       .seen_on_one_device = {}};
-  if (fs::exists(measured)) report.measured = read_measured(measured);
-  fmt::print("\n{}", to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
-  for (const std::string& part : trained_parts(job.graph)) {
-    fmt::print("trained {}: {}/{} (diffusers: from_pretrained)\n", part, options.out, part);
+  const bool stopped =
+      trained.code == ExitCode::kInterrupted || trained.code == ExitCode::kTerminated;
+  const bool saved = has_trained_parts(job.graph, options.out);
+  if (trained.code == ExitCode::kOk || (stopped && saved)) {
+    print_report(job);
+    for (const std::string& part : trained_parts(job.graph)) {
+      say(fmt::format("trained {}: {}/{} (diffusers: from_pretrained)\n", part, options.out, part));
+    }
   }
-  return ExitCode::kOk;
+  if (trained.code == ExitCode::kOk) return ExitCode::kOk;
+  std::string reason = trained.reason;
+  if (stopped) {
+    reason += saved ? fmt::format("; what was trained so far is in {}", options.out)
+                    : "; nothing was trained yet";
+  }
+  throw Error(trained.code, reason);
 }
 
 }  // namespace stagecraft

@@ -9,9 +9,10 @@
 
 namespace stagecraft {
 
-// In the process that a person starts. Checks plan, weights and output folder; starts one process that checks the data
-// and fills the cache, then the ranks; prints the report. `command` is this program with its arguments, for the children.
-// Returns the exit code; on failure of a rank the one-line reason is thrown as Error with that code.
+// In the process that a person starts. Checks plan, weights and output folder; starts one process
+// that checks the data and fills the cache, then the ranks; prints the report. `command` is this
+// program with its arguments, for the children. Returns the exit code; on failure of a rank the
+// one-line reason is thrown as Error with that code.
 ExitCode run_session(const TrainOptions& options, const std::vector<std::string>& command);
 
 }  // namespace stagecraft

@@ -12,20 +12,21 @@
 namespace stagecraft {
 
 struct TrainOptions {
-  std::string plan;                       // plan.yaml
-  std::string data;                       // folder with prompt.json
-  std::string out;                        // results
-  std::string weights;                    // diffusers folder; empty with `init_random`
-  std::string tokenizer;                  // folder with vocab.json and merges.txt; default weights/tokenizer
-  std::string cache;                      // default data/.stagecraft_cache
-  std::optional<uint64_t> init_random;    // seeded weights instead of a folder
+  std::string plan;                   // plan.yaml
+  std::optional<TrainConfig> config;  // the training file, if one was given
+  std::string data;                   // folder with prompt.json
+  std::string out;                    // results
+  std::string weights;                // diffusers folder; empty with `init_random`
+  std::string tokenizer;  // folder with vocab.json and merges.txt; default weights/tokenizer
+  std::string cache;      // default data/.stagecraft_cache
+  std::optional<uint64_t> init_random;  // seeded weights instead of a folder
   int64_t steps = 1000;
   uint64_t seed = 42;
   double caption_dropout = 0.0;
   OptimizerConfig optimizer;
-  int evaluate_batches = 0;               // batches of the fixed set whose mean loss is shown before and after
+  int evaluate_batches = 0;  // batches of the fixed set whose mean loss is shown before and after
   int threads_per_rank = 1;
-  int64_t timeout_seconds = 600;          // of any single wait for a peer
+  int64_t timeout_seconds = 600;  // of any single wait for a peer
 };
 
 }  // namespace stagecraft

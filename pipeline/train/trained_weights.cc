@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,39 +40,48 @@ std::vector<OwnedParam> params_of_part(const BlockGraph& graph, const Placement&
 std::vector<std::string> trained_parts(const BlockGraph& graph) {
   std::vector<std::string> parts;
   for (const char* part : {"controlnet", "unet"}) {
-    const bool trained = std::any_of(graph.blocks.begin(), graph.blocks.end(), [&](const Block& block) {
-      return block.trainable && block.part == part;
-    });
+    const bool trained =
+        std::any_of(graph.blocks.begin(), graph.blocks.end(),
+                    [&](const Block& block) { return block.trainable && block.part == part; });
     if (trained) parts.push_back(part);
   }
   return parts;
 }
 
-void save_trained_parts(const BlockGraph& graph, const Placement& placement, const ModelConfig& model,
-                        const RankParameters& parameters, Communicator& comm,
-                        const std::string& folder) {
+bool has_trained_parts(const BlockGraph& graph, const std::string& folder) {
+  const auto parts = trained_parts(graph);
+  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return std::filesystem::exists(folder + "/" + part + "/diffusion_pytorch_model.safetensors");
+  });
+}
+
+void save_trained_parts(const SavedTraining& what, Communicator& comm,
+                        const std::function<void()>& on_tensor) {
   constexpr int kWriter = 0;
   constexpr int64_t kOutsideOfTraining = -1;
   std::map<std::string, at::Tensor> here;
-  for (const ParameterSlot& slot : parameters.slots()) {
+  for (const ParameterSlot& slot : what.parameters.slots()) {
     if (slot.owned) here[slot.param->name] = slot.weight.detach();
   }
   int32_t sequence = 0;
-  for (const std::string& part : trained_parts(graph)) {
-    const auto params = params_of_part(graph, placement, part);
+  for (const std::string& part : trained_parts(what.graph)) {
+    const auto params = params_of_part(what.graph, what.placement, part);
     std::optional<FolderWriter> writer;
     if (comm.rank() == kWriter) {
       std::vector<Param> table;
       for (const OwnedParam& entry : params) table.push_back(*entry.param);
-      writer.emplace(SaveFolderOptions{.folder = folder + "/" + part, .part = part}, model, table);
+      writer.emplace(SaveFolderOptions{.folder = what.folder + "/" + part, .part = part},
+                     what.model, table);
     }
     for (const auto& [param, owner] : params) {
+      on_tensor();
       const MessageTag tag{.step = kOutsideOfTraining, .message = sequence++};
       if (comm.rank() != kWriter) {
         if (owner != comm.rank()) continue;
         const auto tensor = std::make_shared<at::Tensor>(here.at(param->name));
         comm.send(kWriter, tag,
-                  {{static_cast<const std::byte*>(tensor->const_data_ptr()), tensor->nbytes()}}, tensor)
+                  {{static_cast<const std::byte*>(tensor->const_data_ptr()), tensor->nbytes()}},
+                  tensor)
             ->wait();
         continue;
       }

@@ -1,7 +1,8 @@
-// Brings the trained weights together: every rank streams to rank 0, tensor by tensor; no shared disk is needed and no
-// rank holds the whole.
+// Brings the trained weights together: every rank streams to rank 0, tensor by tensor; no shared
+// disk is needed and no rank holds the whole.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,22 @@ namespace stagecraft {
 // Parts of the model with something trainable in them: "controlnet", "unet"; in this order.
 std::vector<std::string> trained_parts(const BlockGraph& graph);
 
-// Collective: called by all ranks at the same point. Rank 0 writes `folder`/<part>/ for each trained part, whole parts
-// (frozen parameters too), as folders that diffusers' from_pretrained loads. Throws InputError(kIo) on rank 0, CommError.
-void save_trained_parts(const BlockGraph& graph, const Placement& placement, const ModelConfig& model,
-                        const RankParameters& parameters, Communicator& comm,
-                        const std::string& folder);
+// Where the weights come from and go to.
+struct SavedTraining {
+  const BlockGraph& graph;
+  const Placement& placement;
+  const ModelConfig& model;
+  const RankParameters& parameters;
+  std::string folder;
+};
+
+// Collective: called by all ranks at the same point. Rank 0 writes `folder`/<part>/ for each
+// trained part, whole parts (frozen parameters too), as folders that diffusers' from_pretrained
+// loads. `on_tensor` after each tensor. Throws InputError(kIo) on rank 0, CommError.
+void save_trained_parts(const SavedTraining& what, Communicator& comm,
+                        const std::function<void()>& on_tensor);
+
+// Whether `folder` holds trained weights of one of the parts.
+bool has_trained_parts(const BlockGraph& graph, const std::string& folder);
 
 }  // namespace stagecraft

@@ -1,4 +1,5 @@
-// The program `pipetrain` as its users run it: real processes over sockets, the tiny model, made pictures.
+// The program `pipetrain` as its users run it: real processes over sockets, the tiny model, made
+// pictures.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,9 +15,11 @@
 #include <memory>
 #include <sstream>
 
-#include "partitioner/base/files.h"
+#include "models/config/model_config.h"
+#include "models/network/build.h"
 #include "partitioner/base/sha256.h"
 #include "partitioner/plan/measured.h"
+#include "partitioner/plan/plan.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
@@ -55,11 +58,13 @@ class RunningTraining {
   RunningTraining(const std::vector<std::string>& arguments, std::string error_log)
       : error_log_(std::move(error_log)) {
     std::vector<char*> argv;
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
-      const int out = ::open("/dev/null", O_WRONLY), err = ::open(error_log_.c_str(), O_WRONLY | O_CREAT, 0600);
+      const int out = ::open("/dev/null", O_WRONLY),
+                err = ::open(error_log_.c_str(), O_WRONLY | O_CREAT, 0600);
       ::dup2(out, 1);
       ::dup2(err, 2);
       ::execv(argv[0], argv.data());
@@ -115,8 +120,11 @@ class PipetrainMultiProcess : public ::testing::Test {
   static void SetUpTestSuite() {
     shared_ = std::make_unique<TempFolder>();
     const std::string python = STAGECRAFT_PYTHON, tools = STAGECRAFT_SOURCE_DIR "/tools/";
-    ASSERT_EQ(shell(fmt::format("{} {}make_fill50k.py {} --count 12 --size 64 >/dev/null", python, tools, data())), 0);
-    ASSERT_EQ(shell(fmt::format("{} {}make_clip_vocab.py {} >/dev/null", python, tools, tokenizer())), 0);
+    ASSERT_EQ(shell(fmt::format("{} {}make_fill50k.py {} --count 12 --size 64 >/dev/null", python,
+                                tools, data())),
+              0);
+    ASSERT_EQ(
+        shell(fmt::format("{} {}make_clip_vocab.py {} >/dev/null", python, tools, tokenizer())), 0);
   }
   static void TearDownTestSuite() { shared_.reset(); }
 
@@ -128,18 +136,33 @@ class PipetrainMultiProcess : public ::testing::Test {
     std::string flags;
   };
   std::string plan_for(const Split& split) {
-    const std::string plan = folder_.file(fmt::format("plan_{}_{}.yaml", split.stages, split.batch));
-    EXPECT_EQ(shell(fmt::format("{}/partition --config {}train/tiny_demo.yaml --cluster {}clusters/local_cpu_4.yaml "
-                                "--width 64 --height 128 --stages {} --batch {} --micro-batch {} {} -o {} >/dev/null",
-                                STAGECRAFT_BIN_DIR, kConfigs, kConfigs, split.stages, split.batch,
-                                split.micro_batch, split.flags, plan)),
-              0);
+    const std::string plan =
+        folder_.file(fmt::format("plan_{}_{}.yaml", split.stages, split.batch));
+    EXPECT_EQ(
+        shell(fmt::format(
+            "{}/partition --config {}train/tiny_demo.yaml --cluster {}clusters/local_cpu_4.yaml "
+            "--width 64 --height 128 --stages {} --batch {} --micro-batch {} {} -o {} >/dev/null",
+            STAGECRAFT_BIN_DIR, kConfigs, kConfigs, split.stages, split.batch, split.micro_batch,
+            split.flags, plan)),
+        0);
     return plan;
   }
   std::vector<std::string> command(const std::string& plan, const std::string& out, int steps) {
-    return {STAGECRAFT_BIN_DIR "/pipetrain", "--plan", plan, "--config", kConfigs + "train/tiny_demo.yaml",
-            "--init-random", "1", "--tokenizer", tokenizer(), "--data", data(), "--out", out,
-            "--steps", std::to_string(steps)};
+    return {STAGECRAFT_BIN_DIR "/pipetrain",
+            "--plan",
+            plan,
+            "--config",
+            kConfigs + "train/tiny_demo.yaml",
+            "--init-random",
+            "1",
+            "--tokenizer",
+            tokenizer(),
+            "--data",
+            data(),
+            "--out",
+            out,
+            "--steps",
+            std::to_string(steps)};
   }
   int train(const std::string& plan, const std::string& out, int steps) {
     RunningTraining run(command(plan, out, steps), folder_.file("errors"));
@@ -151,7 +174,8 @@ class PipetrainMultiProcess : public ::testing::Test {
   static std::string numbers_of(const std::string& out) {
     std::istringstream lines(text_of(out + "/metrics.jsonl"));
     std::string numbers;
-    for (std::string line; std::getline(lines, line);) numbers += line.substr(0, line.find(",\"seconds\"")) + '\n';
+    for (std::string line; std::getline(lines, line);)
+      numbers += line.substr(0, line.find(",\"seconds\"")) + '\n';
     return numbers;
   }
   static std::string weights_of(const std::string& out) {
@@ -171,8 +195,10 @@ class PipetrainMultiProcess : public ::testing::Test {
   }
 
   // A training that has made its first step.
-  std::unique_ptr<RunningTraining> start_long_training(const std::string& plan, const std::string& out) {
-    auto run = std::make_unique<RunningTraining>(command(plan, out, 100000), folder_.file("errors"));
+  std::unique_ptr<RunningTraining> start_long_training(const std::string& plan,
+                                                       const std::string& out) {
+    auto run =
+        std::make_unique<RunningTraining>(command(plan, out, 100000), folder_.file("errors"));
     const auto end = Clock::now() + std::chrono::seconds(60);
     while (text_of(out + "/metrics.jsonl").empty() && Clock::now() < end) ::usleep(5000);
     EXPECT_FALSE(text_of(out + "/metrics.jsonl").empty()) << run->errors();
@@ -180,7 +206,8 @@ class PipetrainMultiProcess : public ::testing::Test {
   }
 
   static void expect_gone(const std::vector<pid_t>& processes) {
-    for (const pid_t pid : processes) EXPECT_NE(::kill(pid, 0), 0) << "process " << pid << " is left";
+    for (const pid_t pid : processes)
+      EXPECT_NE(::kill(pid, 0), 0) << "process " << pid << " is left";
   }
 
   TempFolder folder_;
@@ -196,18 +223,53 @@ TEST_F(PipetrainMultiProcess, FiveMicroBatchesEqualOneProcessBitwise) {
   expect_equal_to_one_process(5, 1);
 }
 
-TEST_F(PipetrainMultiProcess, WritesMeasurementsThatAgreeWithThePrediction) {
-  const std::string plan = plan_for({2, 2, 1, ""}), out = folder_.file("out");
-  train(plan, out, 2);
+TEST_F(PipetrainMultiProcess, MeasuredMemoryAgreesWithThePrediction) {
+  const std::string path = plan_for({2, 2, 1, ""}), out = folder_.file("out");
+  train(path, out, 2);
+  const Plan plan = read_plan(path);
   const Measured measured = read_measured(out + "/measured.json");
   ASSERT_EQ(measured.ranks.size(), 2u);
-  for (const MeasuredRank& rank : measured.ranks) {
-    EXPECT_EQ(rank.peak_allocator, rank.memory.without_base());
-    EXPECT_GT(rank.peak_rss, rank.base_rss);
+  for (size_t r = 0; r < 2; ++r) {
+    SCOPED_TRACE(r);
+    const RankMemory &predicted = plan.ranks[r].memory, &used = measured.ranks[r].memory;
+    for (const MemoryLine line :
+         {MemoryLine::kWeights, MemoryLine::kGradients, MemoryLine::kOptimizer}) {
+      EXPECT_EQ(used[line], predicted[line]) << to_string(line);
+    }
+    const double ratio = predicted.without_base().mib() / measured.ranks[r].peak_allocator.mib();
+    EXPECT_GT(ratio, 0.98);
+    EXPECT_LT(ratio, 1.10);
+    EXPECT_GT(measured.ranks[r].peak_rss, measured.ranks[r].base_rss);
   }
-  EXPECT_EQ(shell(fmt::format("{}/partition report {} --measured {}/measured.json >/dev/null", STAGECRAFT_BIN_DIR,
-                              plan, out)),
+  EXPECT_EQ(shell(fmt::format("{}/partition report {} --measured {}/measured.json >/dev/null",
+                              STAGECRAFT_BIN_DIR, path, out)),
             0);
+  // The copy beside the results can be read where it is.
+  EXPECT_EQ(
+      shell(fmt::format("{}/partition verify {}/plan.yaml >/dev/null", STAGECRAFT_BIN_DIR, out)),
+      0);
+}
+
+TEST_F(PipetrainMultiProcess, TrainsAHandWrittenPlanWithTwoStagesOnEachOfTwoRanks) {
+  const std::string reference = folder_.file("reference");
+  train(plan_for({1, 2, 1, ""}), reference, 2);
+  const std::string planned = plan_for({4, 2, 1, ""});
+  Plan plan = read_plan(planned);
+  for (size_t s = 0; s < 4; ++s) plan.stages[s].rank = static_cast<int>(s % 2);
+  plan.schedule = "explicit";
+  plan.order = {{"F0.0", "F0.1", "F2.0", "F2.1", "B2.0", "B2.1", "B0.0", "B0.1", "step"},
+                {"F1.0", "F1.1", "F3.0", "B3.0", "F3.1", "B3.1", "B1.0", "B1.1", "step"}};
+  plan.ranks.clear();
+  plan.messages.clear();
+  const std::string path = folder_.file("by_hand.yaml"), out = folder_.file("out");
+  const ModelConfig model = read_model_config(plan.train.model);
+  write_plan(plan,
+             build_training_graph(model, plan.train.width, plan.train.height, plan.train.trainable,
+                                  plan.train.precision),
+             path);
+  train(path, out, 2);
+  EXPECT_EQ(numbers_of(out), numbers_of(reference));
+  EXPECT_EQ(weights_of(out), weights_of(reference));
 }
 
 TEST_F(PipetrainMultiProcess, AKilledRankEndsTheOthersWithinTwoSecondsAndIsNamed) {
@@ -220,7 +282,8 @@ TEST_F(PipetrainMultiProcess, AKilledRankEndsTheOthersWithinTwoSecondsAndIsNamed
     ASSERT_GT(pid, 0);
     ::kill(pid, SIGKILL);
     EXPECT_EQ(run->wait(std::chrono::seconds(2)), 9);
-    EXPECT_THAT(run->errors(), HasSubstr(fmt::format("rank {} (stage {}) was killed by signal 9", victim, victim)));
+    EXPECT_THAT(run->errors(), HasSubstr(fmt::format("rank {} (stage {}) was killed by signal 9",
+                                                     victim, victim)));
     expect_gone(ranks);
   }
 }
@@ -255,7 +318,8 @@ TEST_F(PipetrainMultiProcess, NamesAMissingPictureWithFileAndLine) {
   fs::copy(data(), copy, fs::copy_options::recursive);
   fs::remove_all(copy + "/.stagecraft_cache");
   std::string first;
-  for (const auto& entry : fs::recursive_directory_iterator(copy + "/target")) first = entry.path().string();
+  for (const auto& entry : fs::recursive_directory_iterator(copy + "/target"))
+    first = entry.path().string();
   ASSERT_FALSE(first.empty());
   fs::remove(first);
   auto with = command(plan_for({2, 2, 1, ""}), folder_.file("out"), 1);
