@@ -80,6 +80,12 @@ void keep_plan(const Job& job) {
   if (!fs::equivalent(job.options.plan, copy, ignored)) write_plan(job.plan, job.graph, copy);
 }
 
+int64_t parameters_of(const BlockGraph& graph) {
+  int64_t sum = 0;
+  for (const Block& block : graph.blocks) sum += block.parameters();
+  return sum;
+}
+
 void print_report(const Job& job) {
   if (job.plan.ranks.empty()) {
     say(
@@ -96,12 +102,6 @@ void print_report(const Job& job) {
   const std::string measured = job.options.out + "/measured.json";
   if (fs::exists(measured)) report.measured = read_measured(measured);
   say("\n" + to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
-}
-
-int64_t parameters_of(const BlockGraph& graph) {
-  int64_t sum = 0;
-  for (const Block& block : graph.blocks) sum += block.parameters();
-  return sum;
 }
 
 std::vector<std::string> stage_labels(const Placement& placement) {
