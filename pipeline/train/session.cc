@@ -138,6 +138,10 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   };
   const LaunchResult encoded = run(kEncoderRole, 1, {"encoder"});
   if (encoded.code != ExitCode::kOk) throw Error(encoded.code, encoded.reason);
+  if (encoded.asked_to_stop != ExitCode::kOk) {
+    throw Error(encoded.asked_to_stop,
+                "stopped before training; what was encoded stays in the cache");
+  }
   const LaunchResult trained =
       run(kRankRole, job.resolved.placement.ranks(), stage_labels(job.resolved.placement));
 
