@@ -5,11 +5,14 @@
 // last line on standard error is a JSON object {"code": 3, "reason": "..."}.
 #pragma once
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <new>
@@ -23,19 +26,53 @@
 namespace stagecraft {
 
 inline int report_failure(ExitCode code, std::string_view reason, bool as_json) {
-  fmt::print(stderr, "{}\n", reason);
+  // Standard error may be closed or full; that must not hide the exit code.
+  std::fputs(fmt::format("{}\n", reason).c_str(), stderr);
   if (as_json) {
     const nlohmann::json object = {{"code", static_cast<int>(code)}, {"reason", reason}};
-    fmt::print(stderr, "{}\n",
-               object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    const std::string text = object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    std::fputs((text + '\n').c_str(), stderr);
   }
   return static_cast<int>(code);
+}
+
+// A program that is started with a standard descriptor closed would give its number to the next
+// file it opens, and print into that file.
+inline void fill_standard_descriptors() {
+  for (const int descriptor : {0, 1, 2}) {
+    if (::fcntl(descriptor, F_GETFD) >= 0) continue;
+    const int null = ::open("/dev/null", O_RDWR);
+    if (null >= 0 && null != descriptor) {
+      ::dup2(null, descriptor);
+      ::close(null);
+    }
+  }
+}
+
+// For paths: an empty one would mean the root of the file system.
+inline const CLI::Validator kNotEmpty(
+    [](const std::string& text) { return text.empty() ? std::string("is empty") : std::string(); },
+    "", "");
+
+// A finite number in (0, `largest`].
+inline CLI::Validator positive_up_to(double largest) {
+  return CLI::Validator(
+      [largest](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        const bool good = end != text.c_str() && *end == '\0' && value > 0 && value <= largest;
+        return good ? std::string()
+                    : fmt::format("{} is not a number above 0 and up to {}", text, largest);
+      },
+      "", "");
 }
 
 // Runs the program's body and maps what it throws. A reader of the output that went away ends the
 // program with an I/O failure instead of a signal.
 inline int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
+  fill_standard_descriptors();
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit is an error like a full disk
   bool as_json = false;
   for (int i = 1; i < argc; ++i) as_json = as_json || std::string_view(argv[i]) == "--json";
   try {

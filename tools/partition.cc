@@ -12,7 +12,9 @@ void add_plan_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--config", command.config, "training file (configs/train)");
   app.add_option("--cluster", command.cluster,
                  "cluster file (configs/clusters), or its name there");
-  app.add_option("-o,--output", command.output, "plan file to write")->capture_default_str();
+  app.add_option("-o,--output", command.output, "plan file to write")
+      ->check(kNotEmpty)
+      ->capture_default_str();
   app.add_flag("--profile", command.profile, "measure the blocks on this machine");
   app.add_option("--threads", command.threads, "threads a rank will have, for --profile")
       ->check(CLI::Range(1, 1024))
@@ -34,7 +36,7 @@ void add_plan_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--memory-cap", command.memory_caps,
                  "MiB a rank may use; one value, or one per rank")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(positive_up_to(1 << 30));
   app.add_option("--schedule", command.schedule, "1f1b or gpipe")
       ->check(CLI::IsMember(generator_names()))
       ->capture_default_str();

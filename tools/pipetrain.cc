@@ -25,26 +25,35 @@ CommandLine read_command_line(int argc, char** argv) {
       "Trains a plan made by `partition`: one process per rank, bit for bit the result of one "
       "process.",
       "pipetrain"};
+  add_version(app);
   uint64_t init_random = 0;
-  app.add_option("--plan", options.plan, "plan.yaml, made by `partition`")->required();
-  app.add_option("--data", options.data, "folder with prompt.json (fill50k layout)")->required();
+  app.add_option("--plan", options.plan, "plan.yaml, made by `partition`")
+      ->check(kNotEmpty)
+      ->required();
+  app.add_option("--data", options.data, "folder with prompt.json (fill50k layout)")
+      ->check(kNotEmpty)
+      ->required();
   app.add_option("--out", options.out, "folder for trained weights, metrics and measured.json")
+      ->check(kNotEmpty)
       ->required();
   const auto* weights = app.add_option("--weights", options.weights,
-                                       "diffusers folder: unet/ vae/ text_encoder/ tokenizer/");
+                                       "diffusers folder: unet/ vae/ text_encoder/ tokenizer/")
+                            ->check(kNotEmpty);
   const auto* random = app.add_option("--init-random", init_random,
                                       "seeded random weights of the real shapes instead");
   app.add_option("--tokenizer", options.tokenizer,
-                 "folder with vocab.json and merges.txt (default: WEIGHTS/tokenizer)");
+                 "folder with vocab.json and merges.txt (default: WEIGHTS/tokenizer)")
+      ->check(kNotEmpty);
   app.add_option("--cache", options.cache,
-                 "folder of encoded pictures and captions (default: DATA/.stagecraft_cache)");
+                 "folder of encoded pictures and captions (default: DATA/.stagecraft_cache)")
+      ->check(kNotEmpty);
   app.add_option("--config", line.config, "train.yaml: optimizer, steps, seed");
   const auto* steps =
       app.add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1L, 1L << 40));
   const auto* seed =
       app.add_option("--seed", options.seed, "of order, noise, timesteps and latents (default 42)");
   const auto* rate = app.add_option("--lr", options.optimizer.learning_rate, "learning rate")
-                         ->check(CLI::PositiveNumber);
+                         ->check(positive_up_to(1000));
   app.add_option("--evaluate", options.evaluate_batches,
                  "batches of a fixed set whose mean loss is shown before and after")
       ->check(CLI::Range(0, 100000));

@@ -68,6 +68,14 @@ void read_merges_text(const std::string& path, VocabularyFiles& files) {
     files.vocabulary.merges.push_back(split_merge(line, fmt::format("{}:{}", path, number)));
     lines->push_back(number);
   }
+  // Byte-level: 256 symbols, the same at a word's end, and begin and end of text need no merge;
+  // every other token does.
+  constexpr size_t kTokensWithoutMerge = 514;
+  const size_t merges = files.vocabulary.merges.size(), tokens = files.vocabulary.ids.size();
+  if (merges + kTokensWithoutMerge < tokens) {
+    fail(path, fmt::format("holds {} merges, the vocabulary of {} tokens needs {}", merges, tokens,
+                           tokens - kTokensWithoutMerge));
+  }
   files.merges_path = path;
   files.merge_place = [path, lines](size_t i) { return fmt::format("{}:{}", path, lines->at(i)); };
 }

@@ -56,7 +56,8 @@ class SignalReader {
   Descriptor fd_;
 };
 
-void warn(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+// Nobody may read any more; that ends no run.
+void warn(const std::string& line) { std::fputs((line + '\n').c_str(), stderr); }
 
 struct Watch {
   uint64_t beats = 0;
@@ -153,7 +154,7 @@ class Supervisor {
   void stop_at_once(const std::string& why) {
     if (!result_) {
       result_ = {.code = stop_code(),
-                 .reason = fmt::format("stopped at once by {}; the last step is not saved", why)};
+                 .reason = fmt::format("stopped at once by {}; nothing was saved", why)};
     }
     kill_all();
   }

@@ -15,7 +15,7 @@ namespace stagecraft {
 namespace {
 
 constexpr size_t kOperationWords = 3;
-constexpr size_t kErrorBytes = 512;
+constexpr size_t kErrorBytes = 256 * 1024;  // a data set's faults are many lines
 enum ErrorState : uint32_t { kNone = 0, kWriting = 1, kComplete = 2 };
 
 // Text of an operation in words that are stored whole. Two copies: the reader looks at the one that
@@ -129,8 +129,16 @@ void ProgressPage::set_error(ExitCode code, std::string_view text, bool secondar
   if (!data_->error_state.compare_exchange_strong(expected, kWriting)) return;
   data_->error_code = static_cast<int32_t>(code);
   data_->error_secondary = secondary ? 1 : 0;
-  const size_t size = std::min(text.size(), kErrorBytes - 1);
+  constexpr std::string_view kMore = "\n... and more";
+  size_t size = text.size();
+  if (size >= kErrorBytes) {
+    const size_t room = kErrorBytes - 1 - kMore.size();
+    const size_t line_end = text.rfind('\n', room);
+    size = line_end == std::string_view::npos ? room : line_end;
+    std::copy_n(kMore.data(), kMore.size(), data_->error_text + size);
+  }
   std::copy_n(text.data(), size, data_->error_text);
+  if (size < text.size()) size += kMore.size();
   data_->error_text[size] = '\0';
   data_->error_state.store(kComplete, std::memory_order_release);
 }

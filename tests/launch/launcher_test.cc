@@ -198,7 +198,7 @@ TEST_F(LaunchMultiProcess, TheSecondInterruptKills) {
   launcher_->kill(SIGINT);
   read_three_lines();  // the ranks were asked to stop
   launcher_->kill(SIGINT);
-  expect_end(ExitCode::kInterrupted, "stopped at once by SIGINT; the last step is not saved");
+  expect_end(ExitCode::kInterrupted, "stopped at once by SIGINT; nothing was saved");
 }
 
 TEST_F(LaunchMultiProcess, TheGraceLimitKills) {

@@ -313,6 +313,30 @@ TEST_F(PipetrainMultiProcess, RefusesAFolderWithTrainedWeights) {
   EXPECT_THAT(again.errors(), HasSubstr("holds trained weights already"));
 }
 
+TEST_F(PipetrainMultiProcess, RefusesAnEmptyOutputAndAnOddLearningRate) {
+  const std::string plan = plan_for({1, 1, 1, ""});
+  for (const std::string& flags : {std::string("--out ''"), "--lr nan --out " + folder_.file("out"),
+                                   "--lr 1e30 --out " + folder_.file("out")}) {
+    EXPECT_EQ(shell(fmt::format(
+                  "{}/pipetrain --plan {} --init-random 1 --tokenizer {} --data {} {} 2>/dev/null",
+                  STAGECRAFT_BIN_DIR, plan, tokenizer(), data(), flags)),
+              2)
+        << flags;
+  }
+}
+
+TEST_F(PipetrainMultiProcess, AClosedOutputEndsNoTraining) {
+  const std::string out = folder_.file("out");
+  EXPECT_EQ(
+      shell(fmt::format(
+          "{}/pipetrain --plan {} --init-random 1 --tokenizer {} --data {} --out {} --steps 1 "
+          ">&- 2>&-",
+          STAGECRAFT_BIN_DIR, plan_for({2, 2, 1, ""}), tokenizer(), data(), out)),
+      0);
+  EXPECT_TRUE(fs::exists(out + "/controlnet/config.json"));
+  EXPECT_EQ(fs::file_size(out + "/.lock"), 0u);
+}
+
 TEST_F(PipetrainMultiProcess, NamesAMissingPictureWithFileAndLine) {
   const std::string copy = folder_.file("data");
   fs::copy(data(), copy, fs::copy_options::recursive);
