@@ -101,7 +101,8 @@ void print_report(const Job& job) {
                        .seen_on_one_device = {}};
   const std::string measured = job.options.out + "/measured.json";
   if (fs::exists(measured)) report.measured = read_measured(measured);
-  say("\n" + to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
+  say("\n");
+  say(to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
 }
 
 std::vector<std::string> stage_labels(const Placement& placement) {
