@@ -257,6 +257,20 @@ struct RankExecutor::State {
 
   // ---- compute ----
 
+  // Weights' gradients go into the persistent buffers right away: scratch of the block, not part of
+  // what stays.
+  static Bytes passing(const BlockGradients& gradients) {
+    Bytes sum;
+    for (const at::Tensor& gradient : gradients.params) {
+      if (gradient.defined()) sum += {static_cast<int64_t>(gradient.nbytes())};
+    }
+    return sum;
+  }
+  template <typename Other>
+  static Bytes passing(const Other&) {
+    return {};
+  }
+
   template <typename Work>
   auto inside_block(Work&& work) {
     const Bytes before = TrackingAllocator::current();
@@ -268,7 +282,7 @@ struct RankExecutor::State {
                              .count();
     const Bytes peak = TrackingAllocator::mark();
     if (peak > output.peak.total) {
-      const Bytes stays = std::max(before, TrackingAllocator::current());
+      const Bytes stays = std::max(before, TrackingAllocator::current() - passing(result));
       output.peak = {.total = peak, .boundary = boundary, .workspace = peak - stays};
     }
     return result;
