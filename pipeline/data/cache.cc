@@ -14,8 +14,8 @@
 #include "pipeline/data/cache_layout.h"
 #include "pipeline/data/cache_store.h"
 #include "pipeline/data/images.h"
-#include "pipeline/data/manifest.h"
 #include "pipeline/data/picture_check.h"
+#include "pipeline/dataset/manifest.h"
 
 namespace stagecraft {
 namespace {

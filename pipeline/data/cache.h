@@ -12,8 +12,8 @@
 #include <string>
 
 #include "partitioner/base/units.h"
-#include "pipeline/data/dataset.h"
 #include "pipeline/data/encoder.h"
+#include "pipeline/dataset/dataset.h"
 
 namespace stagecraft {
 

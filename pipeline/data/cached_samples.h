@@ -8,9 +8,9 @@
 #include <string>
 
 #include "pipeline/data/cache_store.h"
-#include "pipeline/data/dataset.h"
-#include "pipeline/data/manifest.h"
 #include "pipeline/data/samples.h"
+#include "pipeline/dataset/dataset.h"
+#include "pipeline/dataset/manifest.h"
 
 namespace stagecraft {
 

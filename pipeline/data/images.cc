@@ -11,7 +11,7 @@
 #include <opencv2/imgproc.hpp>
 
 #include "partitioner/base/error.h"
-#include "pipeline/data/image_header.h"
+#include "pipeline/dataset/image_header.h"
 
 namespace stagecraft {
 namespace {

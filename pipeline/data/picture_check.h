@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include "pipeline/data/dataset.h"
 #include "pipeline/data/images.h"
-#include "pipeline/data/manifest.h"
+#include "pipeline/dataset/dataset.h"
+#include "pipeline/dataset/manifest.h"
 
 namespace stagecraft {
 

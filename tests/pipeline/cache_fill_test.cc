@@ -12,7 +12,7 @@
 #include "partitioner/base/error.h"
 #include "pipeline/data/cache.h"
 #include "pipeline/data/cache_layout.h"
-#include "pipeline/data/manifest.h"
+#include "pipeline/dataset/manifest.h"
 #include "tests/support/fake_encoder.h"
 #include "tests/support/picture_set.h"
 

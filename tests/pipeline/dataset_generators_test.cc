@@ -7,8 +7,8 @@
 #include <string>
 
 #include "partitioner/base/files.h"
-#include "pipeline/data/dataset.h"
 #include "pipeline/data/picture_check.h"
+#include "pipeline/dataset/dataset.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {

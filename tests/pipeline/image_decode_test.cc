@@ -8,8 +8,8 @@
 #include <string>
 
 #include "partitioner/base/error.h"
-#include "pipeline/data/image_header.h"
 #include "pipeline/data/images.h"
+#include "pipeline/dataset/image_header.h"
 #include "tests/support/pictures.h"
 
 namespace stagecraft {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "pipeline/data/cache.h"
-#include "pipeline/data/dataset.h"
+#include "pipeline/dataset/dataset.h"
 #include "tests/support/pictures.h"
 #include "tests/support/temp_folder.h"
 

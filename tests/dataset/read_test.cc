@@ -10,8 +10,8 @@
 #include <string>
 
 #include "partitioner/base/error.h"
-#include "pipeline/data/dataset.h"
-#include "pipeline/data/utf8.h"
+#include "pipeline/dataset/dataset.h"
+#include "pipeline/dataset/utf8.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {

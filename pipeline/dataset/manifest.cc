@@ -1,4 +1,4 @@
-#include "pipeline/data/manifest.h"
+#include "pipeline/dataset/manifest.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "pipeline/data/utf8.h"
+#include "pipeline/dataset/utf8.h"
 
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include "pipeline/data/dataset.h"
+#include "pipeline/dataset/dataset.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 #include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"
 #include "partitioner/base/strict_json.h"
-#include "pipeline/data/utf8.h"
+#include "pipeline/dataset/utf8.h"
 
 namespace stagecraft {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pipeline/data/faults.h"
+#include "pipeline/dataset/faults.h"
 
 namespace stagecraft {
 

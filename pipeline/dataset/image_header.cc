@@ -1,4 +1,4 @@
-#include "pipeline/data/image_header.h"
+#include "pipeline/dataset/image_header.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "pipeline/data/faults.h"
+#include "pipeline/dataset/faults.h"
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/data/dataset.h"
+#include "pipeline/dataset/dataset.h"
 
 namespace stagecraft {
 
