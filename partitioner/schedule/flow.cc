@@ -62,4 +62,22 @@ Flow derive_flow(const BlockGraph& graph, const Placement& placement) {
   return flow;
 }
 
+std::vector<int> uses_on_rank(const BlockGraph& graph, const Placement& placement,
+                              const Schedule& schedule, int rank) {
+  std::vector<int> uses(graph.values.size());
+  for (int s = 0; s < placement.stages(); ++s) {
+    if (placement.rank_of_stage[s] != rank) continue;
+    for (int b : placement.blocks_run_by(graph, s)) {
+      for (int v : graph.blocks[b].inputs) ++uses[v];
+      if (graph.blocks[b].output == graph.output) ++uses[graph.output];  // the loss
+    }
+  }
+  for (const Message& message : schedule.messages) {
+    if (message.micro_batch != 0 || message.src_rank != rank) continue;
+    if (message.direction != Direction::kForward) continue;
+    for (const MessageItem& item : message.items) ++uses[item.value];
+  }
+  return uses;
+}
+
 }  // namespace stagecraft

@@ -1,14 +1,15 @@
 // What flows between stages in one micro-batch, derived from graph and placement.
 //
 // The one place that knows the rules of docs/schedule.md (who needs which value, how a gradient
-// folds); order generators, message insertion, verifier and memory model all read it. Plain values,
-// any thread.
+// folds); order generators, message insertion, verifier, memory model and executor all read it.
+// Plain values, any thread.
 #pragma once
 
 #include <vector>
 
 #include "partitioner/graph/graph.h"
 #include "partitioner/graph/placement.h"
+#include "partitioner/schedule/schedule.h"
 
 namespace stagecraft {
 
@@ -32,5 +33,11 @@ struct Flow {
 };
 
 Flow derive_flow(const BlockGraph& graph, const Placement& placement);
+
+// By value: how often one micro-batch uses it on `rank`, by the blocks that run there, the loss and
+// the messages that send it. A value is freed at its last use: the executor frees by these numbers
+// and the memory model replays them.
+std::vector<int> uses_on_rank(const BlockGraph& graph, const Placement& placement,
+                              const Schedule& schedule, int rank);
 
 }  // namespace stagecraft

@@ -27,20 +27,9 @@ using GradientKey = std::tuple<int, int, int>;  // value, micro-batch, stage tha
 class Replay {
  public:
   Replay(const ReplayInput& input, int rank)
-      : in_(input), rank_(rank), uses_(input.graph.values.size()) {
-    for (size_t s = 0; s < in_.flow.blocks.size(); ++s) {
-      if (in_.placement.rank_of_stage[s] != rank) continue;
-      for (int b : in_.flow.blocks[s]) {
-        for (int v : in_.graph.blocks[b].inputs) ++uses_[v];
-        if (in_.graph.blocks[b].output == in_.graph.output) ++uses_[in_.graph.output];  // the loss
-      }
-    }
-    for (const Message& message : in_.schedule.messages) {
-      if (message.micro_batch != 0 || message.src_rank != rank) continue;
-      if (message.direction != Direction::kForward) continue;
-      for (const MessageItem& item : message.items) ++uses_[item.value];
-    }
-  }
+      : in_(input),
+        rank_(rank),
+        uses_(uses_on_rank(input.graph, input.placement, input.schedule, rank)) {}
 
   DynamicMemory run() {
     for (const Action& action : in_.schedule.ranks[rank_]) {
@@ -323,8 +312,7 @@ class Replay {
 
   const ReplayInput& in_;
   const int rank_;
-  std::vector<int>
-      uses_;  // by value: how often one micro-batch uses it on this rank, sends included
+  const std::vector<int> uses_;  // by value
   std::map<ValueKey, Tensor> values_;
   std::map<GradientKey, Tensor> gradients_;
   std::deque<int> sends_;

@@ -13,6 +13,7 @@
 
 #include "models/network/build.h"
 #include "partitioner/base/error.h"
+#include "partitioner/schedule/flow.h"
 #include "pipeline/exec/block_autograd.h"
 #include "pipeline/exec/tracking_allocator.h"
 
@@ -48,7 +49,7 @@ struct RankExecutor::State {
   SampleSource& samples;
 
   std::vector<std::vector<int>> blocks_of_stage;
-  std::vector<int> uses_of_value;  // by value: how often one micro-batch uses it on this rank
+  const std::vector<int> uses_of_value;
   std::vector<double> alphas;
 
   // State of the step under way.
@@ -74,26 +75,16 @@ struct RankExecutor::State {
         parameters(the_parameters),
         comm(the_comm),
         samples(the_samples),
-        uses_of_value(the_plan.graph.values.size(), 0),
+        uses_of_value(uses_on_rank(plan.graph, plan.placement, plan.schedule, rank)),
         alphas(alphas_cumprod(the_plan.model.noise)) {
     for (int stage = 0; stage < plan.placement.stages(); ++stage) {
       blocks_of_stage.push_back(plan.placement.blocks_run_by(plan.graph, stage));
-      if (plan.placement.rank_of_stage[static_cast<size_t>(stage)] != rank) continue;
-      for (const int block : blocks_of_stage.back()) {
-        for (const int value : block_at(block).inputs) ++uses_of(value);
-        if (block_at(block).output == plan.graph.output) ++uses_of(plan.graph.output);  // the loss
-      }
-    }
-    for (const Message& message : plan.schedule.messages) {
-      if (message.src_rank != rank || message.micro_batch != 0) continue;
-      if (message.direction != Direction::kForward) continue;
-      for (const MessageItem& item : message.items) ++uses_of(item.value);
     }
   }
 
   const Block& block_at(int block) const { return plan.graph.blocks[static_cast<size_t>(block)]; }
   const Value& value_at(int value) const { return plan.graph.values[static_cast<size_t>(value)]; }
-  int& uses_of(int value) { return uses_of_value[static_cast<size_t>(value)]; }
+  int uses_of(int value) const { return uses_of_value[static_cast<size_t>(value)]; }
   int64_t samples_of(int micro_batch) const {
     return plan.micro_batch_sizes[static_cast<size_t>(micro_batch)];
   }

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "partitioner/base/error.h"
+#include "partitioner/schedule/flow.h"
 #include "partitioner/schedule/schedule.h"
 #include "tests/support/action_lists.h"
 #include "tests/support/chain_graph.h"
@@ -126,6 +127,20 @@ TEST(MessagesTable, ReplicatedAndDeadBlocksSendNothing) {
   placement.rank_of_stage = {0, 1};
   EXPECT_THAT(lines_of(transfers_of_micro_batch(graph, placement, 1)),
               ElementsAre("F 0->r1 (s1): 2", "B 1->r0 (s0): 2"));
+}
+
+// The skip of value 1 goes to both other ranks; a second micro-batch counts no use of the first.
+TEST(MessagesTable, UsesAreTheBlocksAndMessagesOfARankAndTheLoss) {
+  BlockGraph graph = empty_graph();
+  const int a = add_opaque_block(graph, {0}, true);
+  const int b = add_opaque_block(graph, {a, 0}, true);
+  graph.output = add_opaque_block(graph, {b, a}, true);
+  derive_states(graph);
+  const Placement placement = chain_placement(3);
+  const Schedule schedule{.messages = message_table(graph, placement, {1, 1}), .ranks = {}};
+  EXPECT_THAT(uses_on_rank(graph, placement, schedule, 0), ElementsAre(1, 2, 0, 0));
+  EXPECT_THAT(uses_on_rank(graph, placement, schedule, 1), ElementsAre(1, 1, 1, 0));
+  EXPECT_THAT(uses_on_rank(graph, placement, schedule, 2), ElementsAre(0, 1, 1, 1));
 }
 
 TEST(MessagesTable, TableIsSortedByMicroBatchDirectionSourceAndDestination) {
