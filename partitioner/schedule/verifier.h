@@ -11,7 +11,7 @@
 
 namespace stagecraft {
 
-// One line per fault, empty when the schedule is accepted. Checked, in this order:
+// One line per fault, the first 100, empty when the schedule is accepted. Checked, in this order:
 //  coverage     every stage runs F, and B (or I then W) where it has gradients, once per
 //  micro-batch, on its rank;
 //               backwards of a stage in ascending micro-batch (gradients are summed in that order);

@@ -179,6 +179,11 @@ TEST(VerifierRefuses, BackwardsOutOfOrder) {
               ElementsAre(HasSubstr("ascending micro-batch")));
 }
 
+TEST(VerifierRefuses, WeightGradientsBehindThoseOfALaterMicroBatch) {
+  EXPECT_THAT(faults_of(chain_graph(1), {"F0.0 F0.1 I0.0 B0.1 W0.0 step"}, 2),
+              ElementsAre(HasSubstr("W0.0 stands after B0.1")));
+}
+
 TEST(VerifierRefuses, OptimizerStepThatIsNotLast) {
   EXPECT_THAT(faults_of(chain_graph(1), {"F0.0 step B0.0"}, 1),
               ElementsAre(HasSubstr("B0.0 stands after the optimizer step")));

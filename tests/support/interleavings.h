@@ -3,12 +3,13 @@
 //
 // Ranks work through their lists one action at a time; a send and its receive happen together when
 // both are next. What an action may use is followed item by item from the graph's edges, not from
-// the message table.
+// the message table. Sums over micro-batches are checked too: a stage's input gradients and weight
+// gradients each come in ascending micro-batch, and nothing comes behind the optimizer's step.
 #pragma once
 
-#include <set>
+#include <cstdint>
 #include <string>
-#include <tuple>
+#include <unordered_set>
 #include <vector>
 
 #include "partitioner/graph/graph.h"
@@ -20,36 +21,46 @@ namespace stagecraft::testing {
 class Interleavings {
  public:
   Interleavings(const BlockGraph& graph, const Placement& placement, const Schedule& schedule)
-      : graph_(graph), placement_(placement), schedule_(schedule) {}
+      : graph_(graph), placement_(placement), schedule_(schedule) {
+    for (const auto& list : schedule.ranks) checked_.emplace_back(list.size());
+  }
 
   // Empty when every interleaving reaches the end with each input at hand; otherwise what went
-  // wrong in one.
+  // wrong in one. At most 4 ranks.
   std::string explore() {
-    std::vector<std::vector<size_t>> open = {std::vector<size_t>(schedule_.ranks.size(), 0)};
-    std::set<std::vector<size_t>> seen = {open[0]};
+    std::vector<Positions> open = {Positions(schedule_.ranks.size())};
+    std::unordered_set<uint64_t> seen = {packed(open[0])};
     while (!open.empty()) {
-      const std::vector<size_t> at = open.back();
+      const Positions at = open.back();
       open.pop_back();
       const auto next = successors(at);
       if (!fault_.empty()) return fault_;
       if (next.empty() && !finished(at)) return "stuck";
-      for (const auto& state : next) {
-        if (seen.insert(state).second) open.push_back(state);
+      for (const Positions& state : next) {
+        if (seen.insert(packed(state)).second) open.push_back(state);
       }
     }
     return "";
   }
 
  private:
-  bool finished(const std::vector<size_t>& at) const {
+  using Positions = std::vector<size_t>;  // how far each rank is in its list
+
+  static uint64_t packed(const Positions& at) {
+    uint64_t word = 0;
+    for (const size_t position : at) word = word << 16 | position;
+    return word;
+  }
+
+  bool finished(const Positions& at) const {
     for (size_t r = 0; r < at.size(); ++r) {
       if (at[r] < schedule_.ranks[r].size()) return false;
     }
     return true;
   }
 
-  std::vector<std::vector<size_t>> successors(const std::vector<size_t>& at) {
-    std::vector<std::vector<size_t>> next;
+  std::vector<Positions> successors(const Positions& at) {
+    std::vector<Positions> next;
     for (size_t r = 0; r < at.size(); ++r) {
       if (at[r] == schedule_.ranks[r].size()) continue;
       const Action& action = schedule_.ranks[r][at[r]];
@@ -67,20 +78,29 @@ class Interleavings {
         if (schedule_.messages[other.message].src_rank != static_cast<int>(r)) continue;
         if (other.message != action.message)
           fault_ = to_string(action) + " meets " + to_string(other);
+        check_once(peer, at[peer]);
         ++state[peer];
       }
-      check_inputs(r, at[r], action);
+      check_once(r, at[r]);
       next.push_back(state);
     }
     return next;
   }
 
-  // In rank r's list before position `end`: some F or B (or I) of this stage and micro-batch.
-  bool ran(size_t r, size_t end, bool forward, int stage, int j) const {
+  // The parts of its stage's work that an action does.
+  static bool does_forward(const Action& a) { return a.kind == ActionKind::kForward; }
+  static bool does_inputs(const Action& a) {
+    return a.kind == ActionKind::kBackward || a.kind == ActionKind::kBackwardInput;
+  }
+  static bool does_weights(const Action& a) {
+    return a.kind == ActionKind::kBackward || a.kind == ActionKind::kBackwardWeight;
+  }
+
+  // In rank r's list before position `end`: this part of this stage and micro-batch.
+  bool ran(size_t r, size_t end, bool (*does)(const Action&), int stage, int j) const {
     for (size_t i = 0; i < end; ++i) {
       const Action& a = schedule_.ranks[r][i];
-      if (a.stage != stage || a.micro_batch != j) continue;
-      if (forward ? a.kind == ActionKind::kForward : a.kind == ActionKind::kBackward) return true;
+      if (does(a) && a.stage == stage && a.micro_batch == j) return true;
     }
     return false;
   }
@@ -96,6 +116,13 @@ class Interleavings {
     return false;
   }
 
+  // What stands before an action in its own list is the same in every interleaving.
+  void check_once(size_t r, size_t at) {
+    if (checked_[r][at]) return;
+    checked_[r][at] = true;
+    check_inputs(r, at, schedule_.ranks[r][at]);
+  }
+
   void need(bool holds, const Action& action, const char* what) {
     if (!holds) fault_ = to_string(action) + " lacks " + what;
   }
@@ -103,8 +130,9 @@ class Interleavings {
   void check_inputs(size_t r, size_t end, const Action& a) {
     if (a.kind == ActionKind::kSend) {
       const Message& m = schedule_.messages[a.message];
-      need(ran(r, end, m.direction == Direction::kForward, m.src_stage, m.micro_batch), a,
-           "what it sends");
+      need(ran(r, end, m.direction == Direction::kForward ? does_forward : does_inputs, m.src_stage,
+               m.micro_batch),
+           a, "what it sends");
     }
     if (a.kind == ActionKind::kForward) {
       for (size_t b = 0; b < graph_.blocks.size(); ++b) {
@@ -114,14 +142,25 @@ class Interleavings {
           const int from = producer < 0 ? -1 : placement_.stage_of_block[producer];
           if (from < 0 || from == a.stage) continue;
           need(placement_.rank_of_stage[from] == static_cast<int>(r)
-                   ? ran(r, end, true, from, a.micro_batch)
+                   ? ran(r, end, does_forward, from, a.micro_batch)
                    : received(r, end, Direction::kForward, from, v, a.micro_batch),
                a, "an input");
         }
       }
     }
-    if (a.kind == ActionKind::kBackward) {
-      need(ran(r, end, true, a.stage, a.micro_batch), a, "its forward");
+    if (does_weights(a) && !does_inputs(a)) {
+      need(ran(r, end, does_inputs, a.stage, a.micro_batch), a, "its input gradients");
+    }
+    for (size_t i = 0; i < end; ++i) {
+      const Action& before = schedule_.ranks[r][i];
+      const bool same_sum =
+          (does_inputs(a) && does_inputs(before)) || (does_weights(a) && does_weights(before));
+      need(!same_sum || before.stage != a.stage || before.micro_batch < a.micro_batch, a,
+           "a sum in order");
+      need(before.kind != ActionKind::kStep, a, "a place before the step");
+    }
+    if (does_inputs(a)) {
+      need(ran(r, end, does_forward, a.stage, a.micro_batch), a, "its forward");
       for (size_t v = 0; v < graph_.values.size(); ++v) {
         const Value& value = graph_.values[v];
         if (!value.carries_grad) continue;
@@ -138,7 +177,7 @@ class Interleavings {
         }
         if (!here || before < 0) continue;
         need(placement_.rank_of_stage[before] == static_cast<int>(r)
-                 ? ran(r, end, false, before, a.micro_batch)
+                 ? ran(r, end, does_inputs, before, a.micro_batch)
                  : received(r, end, Direction::kBackward, before, static_cast<int>(v),
                             a.micro_batch),
              a, "a gradient");
@@ -149,6 +188,7 @@ class Interleavings {
   const BlockGraph& graph_;
   const Placement& placement_;
   const Schedule& schedule_;
+  std::vector<std::vector<bool>> checked_;  // by rank and position
   std::string fault_;
 };
 
