@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "partitioner/base/error.h"
 
@@ -32,40 +31,22 @@ constexpr size_t kMaxTransfer = size_t{1} << 30;
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   do {
-    fd_ = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-  } while (fd_ < 0 && errno == EINTR);
-  if (fd_ < 0) {
+    fd_ = Descriptor(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  } while (!fd_ && errno == EINTR);
+  if (!fd_) {
     if (errno == ELOOP) fail_damaged(path, "is a symbolic link; give the file itself");
     if (errno == ENXIO) fail_damaged(path, "is a socket or pipe, not a regular file");
     fail(path, "open for reading");
   }
   struct stat status;
-  const int failed = fstat(fd_, &status);
-  if (failed != 0 || !S_ISREG(status.st_mode)) {
-    close(std::exchange(fd_, -1));
-    if (failed != 0) fail(path, "stat");
-    fail_damaged(path, "is not a regular file");
-  }
+  if (fstat(fd_.get(), &status) != 0) fail(path, "stat");
+  if (!S_ISREG(status.st_mode)) fail_damaged(path, "is not a regular file");
   size_ = status.st_size;
-}
-
-InputFile::~InputFile() {
-  if (fd_ >= 0) close(fd_);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(fd_, other.fd_);
-  std::swap(size_, other.size_);
-  return *this;
 }
 
 void InputFile::read(int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t got = pread(fd_, out.data(), std::min(out.size(), kMaxTransfer), offset);
+    const ssize_t got = pread(fd_.get(), out.data(), std::min(out.size(), kMaxTransfer), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(path_, fmt::format("read at byte {}", offset));
     if (got == 0) {
@@ -80,20 +61,19 @@ void InputFile::read(int64_t offset, std::span<std::byte> out) const {
 
 OutputFile::OutputFile(const std::string& path) : path_(path), partial_(path + ".partial") {
   unlink(partial_.c_str());  // of a run that was killed
-  fd_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail(partial_, "create");
+  fd_ = Descriptor(
+      open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!fd_) fail(partial_, "create");
 }
 
 OutputFile::~OutputFile() {
-  if (fd_ < 0) return;
-  close(fd_);
-  unlink(partial_.c_str());
+  if (fd_) unlink(partial_.c_str());
 }
 
 void OutputFile::write(int64_t offset, std::span<const std::byte> data) {
-  check(fd_ >= 0, "OutputFile::write after commit");
+  check(static_cast<bool>(fd_), "OutputFile::write after commit");
   while (!data.empty()) {
-    const ssize_t put = pwrite(fd_, data.data(), std::min(data.size(), kMaxTransfer), offset);
+    const ssize_t put = pwrite(fd_.get(), data.data(), std::min(data.size(), kMaxTransfer), offset);
     if (put < 0 && errno == EINTR) continue;
     if (put == 0) errno = EIO;
     if (put <= 0) fail(partial_, fmt::format("write {} bytes at byte {}", data.size(), offset));
@@ -103,25 +83,21 @@ void OutputFile::write(int64_t offset, std::span<const std::byte> data) {
 }
 
 void OutputFile::commit() {
-  check(fd_ >= 0, "OutputFile::commit twice");
-  if (fsync(fd_) != 0) fail(partial_, "flush to disk");
-  const int failed = close(std::exchange(fd_, -1));
-  if (failed != 0 || rename(partial_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
+  check(static_cast<bool>(fd_), "OutputFile::commit twice");
+  if (fsync(fd_.get()) != 0) fail(partial_, "flush to disk");
+  const int unclosed = fd_.close();
+  if (unclosed != 0 || rename(partial_.c_str(), path_.c_str()) != 0) {
+    const int error = unclosed != 0 ? unclosed : errno;
     unlink(partial_.c_str());
     errno = error;
-    fail(partial_, failed != 0 ? "close" : "rename to its final name");
+    fail(partial_, unclosed != 0 ? "close" : "rename to its final name");
   }
   const std::string parent = std::filesystem::path(path_).parent_path().string();
-  const int folder =
-      open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) fail(parent, "open the folder");
-  const int unsynced = fsync(folder);
-  const int error = errno;
-  close(folder);
-  errno = error;
+  const Descriptor folder(
+      open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) fail(parent, "open the folder");
   // Some file systems cannot sync a folder; the rename stands all the same.
-  if (unsynced != 0 && error != EINVAL) fail(parent, "flush the folder to disk");
+  if (fsync(folder.get()) != 0 && errno != EINVAL) fail(parent, "flush the folder to disk");
 }
 
 }  // namespace stagecraft

@@ -2,7 +2,7 @@
 // are refused, interrupted calls repeated, short ones continued. Internal to models/weights and
 // models/text.
 //
-// Values own their descriptor. Any thread; one object by one thread at a time. Every function may
+// Any thread; one object by one thread at a time. Every function may
 // block on the disk.
 #pragma once
 
@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+
+#include "partitioner/base/descriptor.h"
 
 namespace stagecraft {
 
@@ -19,9 +21,6 @@ class InputFile {
   // Throws InputError: kIo when it cannot be opened, kNoCheckpoint when it is not a regular file.
   // Never waits on a pipe.
   explicit InputFile(const std::string& path);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  // when it was opened
   // Throws InputError: kIo, or kNoCheckpoint when the file ends before `offset` + `out.size()`.
@@ -29,7 +28,7 @@ class InputFile {
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Descriptor fd_;
   int64_t size_ = 0;
 };
 
@@ -47,7 +46,7 @@ class OutputFile {
 
  private:
   std::string path_, partial_;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 }  // namespace stagecraft

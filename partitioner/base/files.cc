@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "partitioner/base/descriptor.h"
+
 namespace stagecraft {
 namespace {
 
@@ -16,30 +18,10 @@ namespace {
   throw InputError(ExitCode::kIo, fmt::format("{} {}: {}", what, path, std::strerror(error)));
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  // Closes now; 0 or the error number.
-  int close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return ::close(fd) == 0 ? 0 : errno;
-  }
-
- private:
-  int fd_;
-};
-
 // Makes the rename itself survive a power cut.
 void sync_folder(const std::filesystem::path& folder) {
-  Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) fail("cannot open folder", folder.string(), errno);
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) fail("cannot open folder", folder.string(), errno);
   if (::fsync(fd.get()) != 0 && errno != EINVAL)
     fail("cannot flush folder", folder.string(), errno);
 }
@@ -58,8 +40,8 @@ void write_all(Descriptor& fd, const std::string& path, std::string_view content
 }  // namespace
 
 std::string read_file(const std::string& path, int64_t max_bytes) {
-  Descriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (fd.get() < 0) fail("cannot open", path, errno);
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!fd) fail("cannot open", path, errno);
   struct stat info{};
   if (::fstat(fd.get(), &info) != 0) fail("cannot read", path, errno);
   if (!S_ISREG(info.st_mode)) {
@@ -87,7 +69,7 @@ void write_file_atomically(const std::string& path, std::string_view content) {
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   std::string temporary = path + ".XXXXXX";
   Descriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
-  if (fd.get() < 0) fail("cannot create a file beside", path, errno);
+  if (!fd) fail("cannot create a file beside", path, errno);
   try {
     // mkstemp makes private files; what people write is as readable as their umask says.
     const mode_t mask = ::umask(0);

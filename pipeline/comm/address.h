@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "pipeline/comm/descriptor.h"
+#include "partitioner/base/descriptor.h"
 
 namespace stagecraft {
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "pipeline/comm/describe.h"
+#include "pipeline/comm/polling.h"
 #include "pipeline/comm/socket_parts.h"
 #include "pipeline/comm/socket_transfer.h"
 

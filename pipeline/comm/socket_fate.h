@@ -4,8 +4,8 @@
 #include <mutex>
 #include <optional>
 
-#include "pipeline/comm/descriptor.h"
 #include "pipeline/comm/failure.h"
+#include "pipeline/comm/polling.h"
 
 namespace stagecraft {
 

@@ -10,6 +10,7 @@
 
 #include "pipeline/comm/address.h"
 #include "pipeline/comm/describe.h"
+#include "pipeline/comm/polling.h"
 #include "pipeline/comm/socket_parts.h"
 
 namespace stagecraft {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "pipeline/comm/descriptor.h"
+#include "partitioner/base/descriptor.h"
 #include "pipeline/comm/socket.h"
 #include "pipeline/comm/socket_fate.h"
 

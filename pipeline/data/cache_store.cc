@@ -130,13 +130,13 @@ Bytes CacheStore::disk_bytes(std::span<const NamedShape> tensors) {
 CacheLock::CacheLock(const std::string& folder, const std::function<void()>& on_wait) {
   create_folder(folder);
   const std::string path = folder + "/lock";
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-  if (fd_ < 0) fail_io(folder, std::strerror(errno));
+  fd_ = Descriptor(
+      ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+  if (!fd_) fail_io(folder, std::strerror(errno));
   const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
-  for (int turn = 0; ::flock(fd_, LOCK_EX | LOCK_NB) != 0; ++turn) {
+  for (int turn = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++turn) {
     const int error = errno;
     if ((error != EWOULDBLOCK && error != EINTR) || std::chrono::steady_clock::now() > deadline) {
-      ::close(fd_);
       fail_io(folder, error == EWOULDBLOCK ? "another process has been filling it for an hour"
                                            : std::strerror(error));
     }
@@ -144,8 +144,6 @@ CacheLock::CacheLock(const std::string& folder, const std::function<void()>& on_
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
-
-CacheLock::~CacheLock() { ::close(fd_); }
 
 void require_space(const std::string& folder, Bytes need) {
   struct statvfs status = {};

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "partitioner/base/descriptor.h"
 #include "partitioner/base/units.h"
 
 namespace stagecraft {
@@ -52,12 +53,9 @@ class CacheStore {
 class CacheLock {
  public:
   CacheLock(const std::string& folder, const std::function<void()>& on_wait);
-  ~CacheLock();
-  CacheLock(const CacheLock&) = delete;
-  CacheLock& operator=(const CacheLock&) = delete;
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 // Throws InputError(kIo) when the file system of `folder` has less free space.

@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "partitioner/base/descriptor.h"
 #include "partitioner/base/error.h"
-#include "pipeline/comm/descriptor.h"
 #include "pipeline/comm/wire.h"
 
 namespace stagecraft {
@@ -76,7 +76,8 @@ class ProgressPage {
   void set_action(int64_t index, std::string_view operation, int32_t micro_batch);
   // Long work without actions (loading, encoding) says that it goes on.
   void beat();
-  // The first error stays; the text is kept to 256 KiB, cut at a line's end with "... and more". `secondary`: caught a PeerLostError.
+  // The first error stays; the text is kept to 256 KiB, cut at a line's end with "... and more".
+  // `secondary`: caught a PeerLostError.
   void set_error(ExitCode code, std::string_view text, bool secondary);
   // After the run's last barrier: from here on an exit is no death.
   void set_goodbye();

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pipeline/comm/descriptor.h"
+#include "partitioner/base/descriptor.h"
 #include "pipeline/launch/progress_page.h"
 
 namespace stagecraft {

@@ -36,12 +36,10 @@ std::string duration(double seconds) {
 MetricsFile::MetricsFile(const std::string& path)
     : path_(path),
       descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
-  if (descriptor_ < 0) {
+  if (!descriptor_) {
     throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
   }
 }
-
-MetricsFile::~MetricsFile() { ::close(descriptor_); }
 
 void MetricsFile::write(const StepMetrics& metrics) {
   const std::string line = fmt::format(
@@ -53,7 +51,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
       metrics.fullest_rank.mib());
   size_t done = 0;
   while (done < line.size()) {
-    const ssize_t count = ::write(descriptor_, line.data() + done, line.size() - done);
+    const ssize_t count = ::write(descriptor_.get(), line.data() + done, line.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
       throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));

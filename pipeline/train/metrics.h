@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "partitioner/base/descriptor.h"
 #include "partitioner/base/units.h"
 
 namespace stagecraft {
@@ -25,14 +26,11 @@ struct StepMetrics {
 class MetricsFile {
  public:
   explicit MetricsFile(const std::string& path);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile&) = delete;
-  MetricsFile& operator=(const MetricsFile&) = delete;
   void write(const StepMetrics& metrics);
 
  private:
   std::string path_;
-  int descriptor_;
+  Descriptor descriptor_;
 };
 
 // One line that rewrites itself on a terminal; plain lines elsewhere, at most one a second and

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "models/network/build.h"
+#include "partitioner/base/descriptor.h"
 #include "partitioner/plan/report.h"
-#include "pipeline/comm/descriptor.h"
 #include "pipeline/launch/launcher.h"
 #include "pipeline/train/children.h"
 #include "pipeline/train/console.h"
@@ -32,7 +32,7 @@ Descriptor lock_output(const std::string& folder) {
   fs::create_directories(folder, failed);
   const std::string path = folder + "/.lock";
   Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (lock.get() < 0) {
+  if (!lock) {
     throw InputError(ExitCode::kIo,
                      fmt::format("--out {}: cannot write there: {}", folder, std::strerror(errno)));
   }

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "pipeline/comm/descriptor.h"
+#include "partitioner/base/descriptor.h"
 #include "pipeline/comm/socket_transfer.h"
 #include "tests/comm/world_helpers.h"
 

@@ -1,4 +1,4 @@
-#include "pipeline/comm/descriptor.h"
+#include "pipeline/comm/polling.h"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -12,11 +12,6 @@
 #include "partitioner/base/error.h"
 
 namespace stagecraft {
-
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
 
 EventFlag::EventFlag() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!fd_) {

@@ -1,34 +1,11 @@
-// Owners of file descriptors, and the deadline that polls on them share.
+// What threads that poll wait for: a flag, a deadline.
 #pragma once
 
 #include <chrono>
-#include <utility>
+
+#include "partitioner/base/descriptor.h"
 
 namespace stagecraft {
-
-// Closes its descriptor. Movable; one owner.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 // A flag that poll can wait for. `set` and `clear` may be called by any thread.
 class EventFlag {
