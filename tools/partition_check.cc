@@ -5,6 +5,7 @@
 
 #include "models/network/build.h"
 #include "models/network/describe.h"
+#include "models/network/other_parameters.h"
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
 #include "partitioner/plan/make_plan.h"
@@ -73,9 +74,8 @@ int run_report(const ReportCommand& command) {
   const Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
-  ReportOptions options{.other = other_parameters(job.model, plan.train.width, plan.train.height),
-                        .measured = {},
-                        .seen_on_one_device = {}};
+  ReportOptions options{
+      .other = other_parameters(job.model), .measured = {}, .seen_on_one_device = {}};
   if (!command.measured.empty()) options.measured = read_measured(command.measured);
   if (command.seen_on_one_device) {
     options.seen_on_one_device = Bytes::from_mib(*command.seen_on_one_device);

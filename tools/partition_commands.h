@@ -9,7 +9,6 @@
 
 #include "models/config/model_config.h"
 #include "partitioner/graph/graph.h"
-#include "partitioner/plan/ddp.h"
 #include "partitioner/plan/plan.h"
 
 namespace stagecraft {
@@ -61,7 +60,6 @@ struct PartitionJob {
   BlockGraph graph;
 };
 PartitionJob load_job(const TrainConfig& train);
-OtherParameters other_parameters(const ModelConfig& model, int64_t width, int64_t height);
 
 // The cluster file `name`, or configs/clusters/<name>.yaml when there is no such file. Throws
 // ConfigError.

@@ -14,12 +14,6 @@
 namespace stagecraft {
 namespace {
 
-int64_t parameters_of(const BlockGraph& graph) {
-  int64_t sum = 0;
-  for (const Block& block : graph.blocks) sum += block.parameters();
-  return sum;
-}
-
 CostTable measure(const PartitionJob& job, const TrainConfig& train, const Cluster& cluster,
                   const CostSource& source) {
   if (cluster.devices.front().kind != "cpu") {
@@ -56,12 +50,6 @@ PartitionJob load_job(const TrainConfig& train) {
   job.graph =
       build_training_graph(job.model, train.width, train.height, train.trainable, train.precision);
   return job;
-}
-
-OtherParameters other_parameters(const ModelConfig& model, int64_t width, int64_t height) {
-  return {.vae = parameters_of(build_vae_encoder(model, width, height)) +
-                 parameters_of(build_vae_decoder(model, width, height)),
-          .text_encoder = parameters_of(build_text_encoder(model))};
 }
 
 Cluster load_cluster(const std::string& name) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/network/other_parameters.h"
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
@@ -125,9 +126,7 @@ int run_plan(const PlanCommand& command) {
   write_plan(plan, job.graph, command.output);
   const Report report =
       make_report(plan, job.graph, resolved.placement,
-                  {.other = other_parameters(job.model, train.width, train.height),
-                   .measured = {},
-                   .seen_on_one_device = {}});
+                  {.other = other_parameters(job.model), .measured = {}, .seen_on_one_device = {}});
   if (command.json) {
     nlohmann::json out = {{"code", 0},
                           {"plan", command.output},

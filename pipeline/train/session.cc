@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "models/network/build.h"
+#include "models/network/other_parameters.h"
 #include "partitioner/base/descriptor.h"
 #include "partitioner/plan/report.h"
 #include "pipeline/launch/launcher.h"
@@ -80,12 +80,6 @@ void keep_plan(const Job& job) {
   if (!fs::equivalent(job.options.plan, copy, ignored)) write_plan(job.plan, job.graph, copy);
 }
 
-int64_t parameters_of(const BlockGraph& graph) {
-  int64_t sum = 0;
-  for (const Block& block : graph.blocks) sum += block.parameters();
-  return sum;
-}
-
 void print_report(const Job& job) {
   if (job.plan.ranks.empty()) {
     say(
@@ -94,11 +88,8 @@ void print_report(const Job& job) {
                     job.options.plan));
     return;
   }
-  ReportOptions report{.other = {.vae = parameters_of(build_vae_encoder(job.model, 64, 64)) +
-                                        parameters_of(build_vae_decoder(job.model, 64, 64)),
-                                 .text_encoder = parameters_of(build_text_encoder(job.model))},
-                       .measured = {},
-                       .seen_on_one_device = {}};
+  ReportOptions report{
+      .other = other_parameters(job.model), .measured = {}, .seen_on_one_device = {}};
   const std::string measured = job.options.out + "/measured.json";
   if (fs::exists(measured)) report.measured = read_measured(measured);
   say("\n");

@@ -5,17 +5,16 @@
 
 #include "models/config/model_config.h"
 #include "models/network/build.h"
+#include "models/network/other_parameters.h"
 
 namespace stagecraft {
 namespace {
 
-// Parameters of SD 1.5's VAE and CLIP-L text encoder.
-constexpr OtherParameters kOther{.vae = 83'653'863, .text_encoder = 123'060'480};
-
 MemoryAccount account_of(const TrainableConfig& trainable) {
   const ModelConfig model =
       read_model_config(STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet.yaml");
-  return known_trainers_account(build_training_graph(model, 512, 512, trainable), kOther);
+  return known_trainers_account(build_training_graph(model, 512, 512, trainable),
+                                other_parameters(model));
 }
 
 Bytes line(const MemoryAccount& account, const std::string& name, bool data_parallel = false) {
