@@ -82,6 +82,12 @@ JsonFields::JsonFields(const json& object, std::string where, const std::string&
   if (!object.is_object()) fail("", "must be an object");
 }
 
+JsonFields JsonFields::of_file(const json& root, const std::string& file, std::string_view format) {
+  JsonFields fields(root, "", file);
+  if (fields.text("format") != format) fields.fail("format", "is not the one this program reads");
+  return fields;
+}
+
 void JsonFields::fail(const char* key, const char* what) const {
   const std::string name = where_.empty() ? key : *key ? where_ + "." + key : where_;
   throw InputError(ExitCode::kDataInvalid,

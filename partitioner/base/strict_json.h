@@ -45,6 +45,9 @@ class JsonFields {
  public:
   // `where` is put before keys in messages ("blocks.a" gives "blocks.a.output").
   JsonFields(const nlohmann::json& object, std::string where, const std::string& file);
+  // Of a whole file, whose key "format" must be `format`.
+  static JsonFields of_file(const nlohmann::json& root, const std::string& file,
+                            std::string_view format);
 
   std::string text(const char* key);
   int64_t count(const char* key);  // 0 to 2^60

@@ -80,10 +80,7 @@ void write_cost_table(const CostTable& table, const std::string& path) {
 
 CostTable read_cost_table(const std::string& path) {
   const json root = read_json(path, kMaxBytes);
-  JsonFields reader(root, "", path);
-  if (reader.text("format") != kFormat) {
-    reader.fail("format", "is not the one this program reads");
-  }
+  JsonFields reader = JsonFields::of_file(root, path, kFormat);
   CostTable table;
   table.made_by = reader.text("made_by");
   table.machine = reader.text("machine");

@@ -4,6 +4,7 @@
 
 #include "partitioner/base/files.h"
 #include "partitioner/base/strict_json.h"
+#include "partitioner/plan/measured_json.h"
 
 namespace stagecraft {
 namespace {
@@ -12,21 +13,6 @@ using nlohmann::json;
 
 constexpr int64_t kMaxBytes = 4 << 20;
 constexpr const char* kFormat = "stagecraft measured 1";
-
-json to_json(const MeasuredRank& rank) {
-  json memory = json::object();
-  for (int line = 0; line < kMemoryLines; ++line) {
-    const auto id = static_cast<MemoryLine>(line);
-    memory[std::string(key_of(id))] = rank.memory[id].count;
-  }
-  return {{"memory", memory},
-          {"peak_allocator", rank.peak_allocator.count},
-          {"peak_rss", rank.peak_rss.count},
-          {"base_rss", rank.base_rss.count},
-          {"busy_seconds", rank.busy_seconds},
-          {"step_seconds", rank.step_seconds},
-          {"cpu_seconds", rank.cpu_seconds}};
-}
 
 MeasuredRank read_rank(const json& object, const std::string& where, const std::string& path) {
   JsonFields fields(object, where, path);
@@ -49,6 +35,22 @@ MeasuredRank read_rank(const json& object, const std::string& where, const std::
 
 }  // namespace
 
+json to_json(const RankMemory& memory) {
+  json out = json::object();
+  for (int line = 0; line < kMemoryLines; ++line) {
+    const auto id = static_cast<MemoryLine>(line);
+    out[std::string(key_of(id))] = memory[id].count;
+  }
+  return out;
+}
+
+json to_json(const MeasuredRank& rank) {
+  return {{"memory", to_json(rank.memory)},    {"peak_allocator", rank.peak_allocator.count},
+          {"peak_rss", rank.peak_rss.count},   {"base_rss", rank.base_rss.count},
+          {"busy_seconds", rank.busy_seconds}, {"step_seconds", rank.step_seconds},
+          {"cpu_seconds", rank.cpu_seconds}};
+}
+
 std::string to_json(const Measured& measured) {
   std::string ranks;
   for (const MeasuredRank& rank : measured.ranks) {
@@ -67,10 +69,7 @@ void write_measured(const Measured& measured, const std::string& path) {
 
 Measured read_measured(const std::string& path) {
   const json root = read_json(path, kMaxBytes);
-  JsonFields fields(root, "", path);
-  if (fields.text("format") != kFormat) {
-    fields.fail("format", "is not the one this program reads");
-  }
+  JsonFields fields = JsonFields::of_file(root, path, kFormat);
   Measured measured;
   measured.plan_hash = fields.text("plan_hash");
   measured.machine = fields.text("machine");

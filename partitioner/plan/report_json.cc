@@ -1,32 +1,13 @@
 // The report for programs: the numbers of the text, in bytes and seconds.
 #include <nlohmann/json.hpp>
 
+#include "partitioner/plan/measured_json.h"
 #include "partitioner/plan/report.h"
 
 namespace stagecraft {
 namespace {
 
 using nlohmann::json;
-
-json to_json(const RankMemory& memory) {
-  json out = json::object();
-  for (int i = 0; i < kMemoryLines; ++i) {
-    const auto id = static_cast<MemoryLine>(i);
-    out[std::string(key_of(id))] = memory[id].count;
-  }
-  return out;
-}
-
-json to_json(const MeasuredRank& rank) {
-  return {{"memory", to_json(rank.memory)},
-          {"total", rank.memory.total().count},
-          {"peak_allocator", rank.peak_allocator.count},
-          {"peak_rss", rank.peak_rss.count},
-          {"base_rss", rank.base_rss.count},
-          {"busy_seconds", rank.busy_seconds},
-          {"step_seconds", rank.step_seconds},
-          {"cpu_seconds", rank.cpu_seconds}};
-}
 
 // measured / predicted of every line that is predicted at all.
 json ratios(const RankMemory& measured, const RankMemory& predicted) {
@@ -58,6 +39,7 @@ json to_json(const ReportRank& rank) {
                 {"total", predicted.memory.total().count}}}};
   if (rank.measured) {
     out["measured"] = to_json(*rank.measured);
+    out["measured"]["total"] = rank.measured->memory.total().count;
     out["ratio"] = ratios(rank.measured->memory, predicted.memory);
   }
   return out;
