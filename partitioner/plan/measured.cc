@@ -20,7 +20,7 @@ MeasuredRank read_rank(const json& object, const std::string& where, const std::
   JsonFields memory(fields.object("memory"), where + ".memory", path);
   for (int line = 0; line < kMemoryLines; ++line) {
     const auto id = static_cast<MemoryLine>(line);
-    rank.memory[id] = {memory.count(std::string(key_of(id)).c_str())};
+    if (is_measured(id)) rank.memory[id] = {memory.count(std::string(key_of(id)).c_str())};
   }
   memory.finish();
   rank.peak_allocator = {fields.count("peak_allocator")};
@@ -35,6 +35,11 @@ MeasuredRank read_rank(const json& object, const std::string& where, const std::
 
 }  // namespace
 
+bool is_measured(MemoryLine line) {
+  return line != MemoryLine::kRecompute && line != MemoryLine::kCommBuffers &&
+         line != MemoryLine::kSlack;
+}
+
 json to_json(const RankMemory& memory) {
   json out = json::object();
   for (int line = 0; line < kMemoryLines; ++line) {
@@ -45,7 +50,12 @@ json to_json(const RankMemory& memory) {
 }
 
 json to_json(const MeasuredRank& rank) {
-  return {{"memory", to_json(rank.memory)},    {"peak_allocator", rank.peak_allocator.count},
+  json memory = to_json(rank.memory);
+  for (int line = 0; line < kMemoryLines; ++line) {
+    const auto id = static_cast<MemoryLine>(line);
+    if (!is_measured(id)) memory.erase(std::string(key_of(id)));
+  }
+  return {{"memory", std::move(memory)},       {"peak_allocator", rank.peak_allocator.count},
           {"peak_rss", rank.peak_rss.count},   {"base_rss", rank.base_rss.count},
           {"busy_seconds", rank.busy_seconds}, {"step_seconds", rank.step_seconds},
           {"cpu_seconds", rank.cpu_seconds}};

@@ -11,8 +11,13 @@
 
 namespace stagecraft {
 
+// Lines that a CPU rank can tell apart. Not: rebuilt tensors, which its allocator counts as
+// activations; buffers of the transport, which lie in the kernel; slack, an allowance of the plan.
+bool is_measured(MemoryLine line);
+
 struct MeasuredRank {
-  RankMemory memory;     // at the moment of the rank's peak, as the tracking allocator counted it
+  RankMemory memory;     // at the moment of the rank's peak, as the tracking allocator counted it;
+                         // lines that are not measured stay 0
   Bytes peak_allocator;  // the allocator's peak: equals memory.without_base()
   Bytes peak_rss, base_rss;  // resident size: highest, and before anything of the model was loaded
   double busy_seconds = 0;   // computing, mean of a step
@@ -29,8 +34,8 @@ struct Measured {
   bool operator==(const Measured&) const = default;
 };
 
-// JSON, one rank a line. `read_measured` throws InputError (kIo, or kDataInvalid naming file and
-// key).
+// JSON, one rank a line, without the lines that are not measured. `read_measured` throws InputError
+// (kIo, or kDataInvalid naming file and key).
 std::string to_json(const Measured& measured);
 void write_measured(const Measured& measured, const std::string& path);
 Measured read_measured(const std::string& path);

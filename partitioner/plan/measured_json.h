@@ -9,6 +9,7 @@
 namespace stagecraft {
 
 nlohmann::json to_json(const RankMemory& memory);
+// Without the lines that are not measured.
 nlohmann::json to_json(const MeasuredRank& rank);
 
 }  // namespace stagecraft

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// measured / predicted of every line that is predicted at all.
+// measured / predicted of every line that has both.
 json ratios(const RankMemory& measured, const RankMemory& predicted) {
   json out = json::object();
   const auto ratio = [](Bytes a, Bytes b) {
@@ -17,7 +17,7 @@ json ratios(const RankMemory& measured, const RankMemory& predicted) {
   };
   for (int i = 0; i < kMemoryLines; ++i) {
     const auto id = static_cast<MemoryLine>(i);
-    if (predicted[id].count > 0) {
+    if (is_measured(id) && predicted[id].count > 0) {
       out[std::string(key_of(id))] = ratio(measured[id], predicted[id]);
     }
   }
@@ -39,6 +39,10 @@ json to_json(const ReportRank& rank) {
                 {"total", predicted.memory.total().count}}}};
   if (rank.measured) {
     out["measured"] = to_json(*rank.measured);
+    for (int i = 0; i < kMemoryLines; ++i) {
+      const auto id = static_cast<MemoryLine>(i);
+      if (!is_measured(id)) out["measured"]["memory"][std::string(key_of(id))] = nullptr;
+    }
     out["measured"]["total"] = rank.measured->memory.total().count;
     out["ratio"] = ratios(rank.measured->memory, predicted.memory);
   }

@@ -10,8 +10,10 @@
 namespace stagecraft {
 namespace {
 
+constexpr const char* kNone = "–";
+
 std::string ratio_text(double measured, double predicted) {
-  return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : "-";
+  return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : kNone;
 }
 
 std::string mib(Bytes bytes) { return grouped(bytes.mib(), 1); }
@@ -49,7 +51,12 @@ void write_rank(std::string& out, size_t index, const ReportRank& rank) {
   };
   for (int i = 0; i < kMemoryLines; ++i) {
     const auto id = static_cast<MemoryLine>(i);
-    line(to_string(id), rank.predicted.memory[id], measured ? measured->memory[id] : Bytes{});
+    const Bytes predicted = rank.predicted.memory[id];
+    if (!measured || is_measured(id)) {
+      line(to_string(id), predicted, measured ? measured->memory[id] : Bytes{});
+    } else if (predicted.count > 0) {
+      out += row(fmt::format("{}, MiB", to_string(id)), mib(predicted), kNone, kNone);
+    }
   }
   line("total", rank.predicted.memory.total(), measured ? measured->memory.total() : Bytes{});
   if (measured) {

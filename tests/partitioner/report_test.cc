@@ -94,6 +94,21 @@ TEST(Report, MeasuredStandsBesideThePrediction) {
               HasSubstr("weights, MiB                    25.0        50.0    2.00\n"));
 }
 
+TEST(Report, LineWithoutAMeasurementIsShownAsPredictedOnly) {
+  Plan plan = toy_plan();
+  plan.ranks[0].memory[MemoryLine::kSlack] = {3 * kMib};
+  ReportOptions options;
+  options.measured = toy_measured();
+  options.measured->plan_hash = plan_hash(plan);
+  const Report report = make_report(plan, toy(), toy_placement(), options);
+  EXPECT_THAT(to_text(report),
+              HasSubstr("slack, MiB                       3.0           –       –\n"));
+  const auto rank = nlohmann::json::parse(to_json(report))["ranks"][0];
+  EXPECT_EQ(rank["predicted"]["memory"]["slack"], 3 * kMib);
+  EXPECT_TRUE(rank["measured"]["memory"].at("slack").is_null());
+  EXPECT_FALSE(rank["ratio"].contains("slack"));
+}
+
 TEST(Report, WithoutMeasurementsTheColumnIsEmpty) {
   EXPECT_THAT(to_text(toy_report()), Not(HasSubstr("measured")));
 }

@@ -196,7 +196,7 @@ TEST_F(PartitionProgram, ReportSetsMeasuredBesidePredicted) {
   ASSERT_EQ(report.code, 0) << report.err;
   const json out = json::parse(report.out);
   EXPECT_EQ(out["code"], 0);
-  EXPECT_DOUBLE_EQ(out["ranks"][2]["ratio"]["total"], 1.0);
+  EXPECT_DOUBLE_EQ(out["ranks"][2]["ratio"]["weights"], 1.0);
 }
 
 TEST_F(PartitionProgram, JsonPlanIsOneObject) {
