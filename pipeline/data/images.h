@@ -2,7 +2,8 @@
 //
 // Reading follows cv::imread as ControlNet's tutorial_dataset.py uses it: EXIF orientation applied,
 // alpha dropped, 16 bits reduced to 8, grey spread over three channels. Pure functions on memory,
-// any thread; OpenCV runs on the caller's thread only.
+// any thread; the first picture opens the module of pipeline/pictures (Error(kStartup) when it is
+// not there).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,14 +11,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "pipeline/pictures/picture_codec.h"
 
 namespace stagecraft {
-
-struct Picture {
-  int64_t width = 0, height = 0;
-  std::vector<uint8_t> rgb;  // rows of width x 3
-};
 
 inline constexpr int64_t kMaxImageBytes = int64_t{256} * 1024 * 1024;
 

@@ -27,7 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kConfigs = STAGECRAFT_SOURCE_DIR "/configs/";
 
@@ -221,6 +223,26 @@ TEST_F(PipetrainMultiProcess, TwoUnevenMicroBatchesEqualOneProcessBitwise) {
 
 TEST_F(PipetrainMultiProcess, FiveMicroBatchesEqualOneProcessBitwise) {
   expect_equal_to_one_process(5, 1);
+}
+
+TEST_F(PipetrainMultiProcess, OnlyTheRankThatReadsHintsHoldsThePictureDecoder) {
+  const auto run = start_long_training(plan_for({2, 2, 1, ""}), folder_.file("out"));
+  const auto maps = [&](int rank) {
+    return text_of(fmt::format("/proc/{}/maps", run->rank(rank)));
+  };
+  EXPECT_THAT(maps(0), HasSubstr("libopencv_imgcodecs"));
+  EXPECT_THAT(maps(1), AllOf(HasSubstr("libtorch_cpu"), Not(HasSubstr("libopencv"))));
+}
+
+TEST_F(PipetrainMultiProcess, AMissingPictureDecoderIsNoFaultOfTheData) {
+  const std::string alone = folder_.file("pipetrain");
+  fs::copy_file(STAGECRAFT_BIN_DIR "/pipetrain", alone);
+  auto arguments = command(plan_for({1, 1, 1, ""}), folder_.file("out"), 1);
+  arguments.front() = alone;
+  arguments.insert(arguments.end(), {"--cache", folder_.file("cache")});
+  RunningTraining run(arguments, folder_.file("errors"));
+  EXPECT_EQ(run.wait(std::chrono::seconds(60)), 8);
+  EXPECT_THAT(run.errors(), HasSubstr("cannot open the picture decoder"));
 }
 
 TEST_F(PipetrainMultiProcess, MeasuredMemoryAgreesWithThePrediction) {
