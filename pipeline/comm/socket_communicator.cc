@@ -1,59 +1,19 @@
 #include <fmt/format.h>
-#include <poll.h>
 #include <pthread.h>
-#include <sys/socket.h>
 
 #include <atomic>
-#include <cerrno>
-#include <condition_variable>
 #include <csignal>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <optional>
 #include <thread>
 
 #include "pipeline/comm/describe.h"
-#include "pipeline/comm/polling.h"
+#include "pipeline/comm/socket_loop.h"
 #include "pipeline/comm/socket_parts.h"
-#include "pipeline/comm/socket_transfer.h"
 
 namespace stagecraft {
 namespace {
 
-using TransferPtr = std::shared_ptr<SocketTransfer>;
-
-constexpr int kWindowsPerTurn = 8;  // then the next peer has its turn
-constexpr std::chrono::milliseconds kGoodbyeLimit{1000};
-
-// A connection as the I/O thread sees it.
-struct Peer {
-  Descriptor fd;
-  std::deque<TransferPtr> sends;
-  std::deque<TransferPtr> receives;
-  HeaderBytes header{};  // of the message that comes next, read ahead of its receive
-  size_t header_got = 0;
-  std::optional<Header> incoming;  // set when the header is complete
-  bool left = false;               // said goodbye
-};
-
-// Waiting threads and I/O thread meet here. Operations hold it, so that they may outlive the
-// communicator.
-struct Board {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<TransferPtr> posted;  // not yet taken by the I/O thread
-  bool stopped = false;             // the I/O thread touches no transfer any more
-  bool closing = false;
-  std::shared_ptr<SocketFate> fate;
-  EventFlag wake;
-  std::vector<std::atomic<int64_t>>
-      moved;  // payload bytes by peer, both directions: a sign of life
-  int rank = 0;
-  std::chrono::milliseconds deadline{};
-};
-
-CommFailure stall_of(const Board& board, const SocketTransfer& transfer) {
+CommFailure stall_of(const SocketBoard& board, const SocketTransfer& transfer) {
   const std::string message = describe_message(transfer.tag, transfer.payload.total());
   const std::string limit = describe_duration(board.deadline);
   return {.code = ExitCode::kStall,
@@ -66,7 +26,7 @@ CommFailure stall_of(const Board& board, const SocketTransfer& transfer) {
 
 class SocketOperation : public Operation {
  public:
-  SocketOperation(std::shared_ptr<Board> board, TransferPtr transfer)
+  SocketOperation(std::shared_ptr<SocketBoard> board, TransferPtr transfer)
       : board_(std::move(board)), transfer_(std::move(transfer)) {}
 
   void wait() override {
@@ -94,230 +54,8 @@ class SocketOperation : public Operation {
   }
 
  private:
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<SocketBoard> board_;
   TransferPtr transfer_;
-};
-
-// Owns the connections; runs in a thread of its own until something fails or the communicator
-// closes.
-class IoLoop {
- public:
-  IoLoop(std::shared_ptr<Board> board, std::vector<Descriptor> connections)
-      : board_(std::move(board)) {
-    for (auto& fd : connections) peers_.emplace_back().fd = std::move(fd);
-  }
-
-  void run() {
-    try {
-      while (!board_->fate->failed() && take_posted()) {
-        wait_for_events();
-        for (size_t peer = 0; peer < peers_.size(); ++peer) serve(peer);
-      }
-      if (!board_->fate->failed()) say_goodbye();
-    } catch (const std::exception& error) {
-      board_->fate->fail(
-          {.code = ExitCode::kInternal, .text = fmt::format("I/O thread: {}", error.what())});
-    }
-    if (board_->fate->aborted()) {
-      for (Peer& peer : peers_) {
-        if (peer.fd) ::shutdown(peer.fd.get(), SHUT_RDWR);
-      }
-    }
-    {
-      std::lock_guard lock(board_->mutex);
-      board_->stopped = true;
-      board_->posted.clear();
-    }
-    board_->changed.notify_all();
-    for (Peer& peer : peers_) {
-      peer.sends.clear();
-      peer.receives.clear();
-    }
-  }
-
-  // The peers see the end at once. After the thread has ended.
-  void hang_up() {
-    for (Peer& peer : peers_) peer.fd.reset();
-  }
-
- private:
-  // False when the communicator closes and nothing is under way.
-  bool take_posted() {
-    std::vector<TransferPtr> posted;
-    bool closing = false;
-    {
-      std::lock_guard lock(board_->mutex);
-      posted.swap(board_->posted);
-      closing = board_->closing;
-    }
-    for (auto& transfer : posted) {
-      Peer& peer = peers_[transfer->peer];
-      if (peer.left) {
-        lose(transfer->peer,
-             fmt::format("rank {} has left; rank {} still has {} for it", transfer->peer,
-                         board_->rank, describe_message(transfer->tag, transfer->payload.total())));
-      }
-      auto& queue = transfer->is_send ? peer.sends : peer.receives;
-      queue.push_back(std::move(transfer));
-    }
-    return !closing;
-  }
-
-  void wait_for_events() {
-    entries_.assign({{.fd = board_->wake.get(), .events = POLLIN, .revents = 0},
-                     {.fd = board_->fate->event(), .events = POLLIN, .revents = 0}});
-    for (const Peer& peer : peers_) {
-      short events = POLLRDHUP;
-      if (!peer.incoming || !peer.receives.empty()) events |= POLLIN;
-      if (!peer.sends.empty()) events |= POLLOUT;
-      // poll skips negative descriptors: the own rank, and peers that left.
-      entries_.push_back({.fd = peer.left ? -1 : peer.fd.get(), .events = events, .revents = 0});
-    }
-    ::poll(entries_.data(), entries_.size(), -1);
-    if (entries_[0].revents != 0) board_->wake.clear();
-  }
-
-  void serve(int index) {
-    Peer& peer = peers_[index];
-    const short events = entries_[2 + index].revents;
-    if (events == 0 || board_->fate->failed()) return;
-    const bool hung_up = (events & (POLLHUP | POLLRDHUP | POLLERR | POLLNVAL)) != 0;
-    if ((events & POLLIN) != 0 || hung_up) receive_from(index);
-    if (peer.left || board_->fate->failed()) return;
-    if (hung_up && peer.incoming && peer.receives.empty()) return lose_connection(index);
-    if ((events & POLLOUT) != 0) send_to(index);
-  }
-
-  void receive_from(int index) {
-    Peer& peer = peers_[index];
-    for (int turn = 0; turn < kWindowsPerTurn; ++turn) {
-      if (!peer.incoming && !read_header(index)) return;
-      if (peer.receives.empty() || !agrees(index)) return;
-      SocketTransfer& transfer = *peer.receives.front();
-      const uint64_t before = transfer.payload.position();
-      const Progress progress = transfer.pull(peer.fd.get());
-      board_->moved[index] += transfer.payload.position() - before;
-      if (progress == Progress::kBlocked) return;
-      if (progress == Progress::kClosed) return lose_connection(index);
-      if (progress == Progress::kCorrupt) {
-        return board_->fate->fail(
-            {.peer = index,
-             .text = fmt::format(
-                 "{} from rank {} arrived at rank {} with a wrong checksum: the bytes changed on "
-                 "the way",
-                 describe_message(transfer.tag, transfer.payload.total()), index, board_->rank)});
-      }
-      if (progress == Progress::kDone) {
-        peer.incoming.reset();
-        finish(peer.receives);
-      }
-    }
-  }
-
-  // True when the header of the next message is complete.
-  bool read_header(int index) {
-    Peer& peer = peers_[index];
-    const ssize_t n = ::recv(peer.fd.get(), peer.header.data() + peer.header_got,
-                             kHeaderBytes - peer.header_got, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (n <= 0) {
-      lose_connection(index);
-      return false;
-    }
-    peer.header_got += n;
-    if (peer.header_got < kHeaderBytes) return false;
-    peer.header_got = 0;
-    const auto header = decode_header(peer.header);
-    if (!header) {
-      board_->fate->fail(
-          {.peer = index,
-           .text = fmt::format("rank {} sent rank {} bytes that are no message header: they "
-                               "changed on the way, or the programs differ",
-                               index, board_->rank)});
-      return false;
-    }
-    if (header->kind == Kind::kGoodbye) {
-      peer.left = true;
-      if (!peer.sends.empty() || !peer.receives.empty()) {
-        lose(index, fmt::format("rank {} left while rank {} still had transfers with it", index,
-                                board_->rank));
-      }
-      return false;
-    }
-    peer.incoming = header;
-    return true;
-  }
-
-  // The header that came and the oldest receive.
-  bool agrees(int index) {
-    const Peer& peer = peers_[index];
-    const SocketTransfer& expected = *peer.receives.front();
-    if (peer.incoming->tag == expected.tag && peer.incoming->bytes == expected.payload.total())
-      return true;
-    board_->fate->fail(
-        {.peer = index,
-         .text = describe_mismatch(index, board_->rank,
-                                   describe_message(peer.incoming->tag, peer.incoming->bytes),
-                                   describe_message(expected.tag, expected.payload.total()))});
-    return false;
-  }
-
-  void send_to(int index) {
-    Peer& peer = peers_[index];
-    for (int turn = 0; turn < kWindowsPerTurn && !peer.sends.empty(); ++turn) {
-      SocketTransfer& transfer = *peer.sends.front();
-      const uint64_t before = transfer.payload.position();
-      const Progress progress = transfer.push(peer.fd.get());
-      board_->moved[index] += transfer.payload.position() - before;
-      if (progress == Progress::kBlocked) return;
-      if (progress == Progress::kClosed) return lose_connection(index);
-      if (progress == Progress::kDone) finish(peer.sends);
-    }
-  }
-
-  void finish(std::deque<TransferPtr>& queue) {
-    {
-      std::lock_guard lock(board_->mutex);
-      queue.front()->done = true;
-    }
-    queue.pop_front();
-    board_->changed.notify_all();
-  }
-
-  void lose_connection(int index) {
-    lose(index, fmt::format("rank {} closed the connection to rank {}: it died or was stopped",
-                            index, board_->rank));
-  }
-
-  void lose(int index, std::string text) {
-    board_->fate->fail({.peer = index, .peer_lost = true, .text = std::move(text)});
-  }
-
-  // Only with nothing unfinished: otherwise closing the connection tells the peers that this rank
-  // is gone.
-  void say_goodbye() {
-    const Deadline limit(kGoodbyeLimit);
-    const HeaderBytes bytes = encode_header({.kind = Kind::kGoodbye, .tag = {}});
-    for (Peer& peer : peers_) {
-      if (!peer.fd || peer.left || !peer.sends.empty() || !peer.receives.empty()) continue;
-      for (size_t sent = 0; sent < bytes.size() && !limit.passed();) {
-        const ssize_t n = ::send(peer.fd.get(), bytes.data() + sent, bytes.size() - sent,
-                                 MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-          sent += n;
-        } else if (errno == EAGAIN || errno == EINTR) {
-          pollfd entry{.fd = peer.fd.get(), .events = POLLOUT, .revents = 0};
-          ::poll(&entry, 1, limit.remaining_ms());
-        } else {
-          break;
-        }
-      }
-    }
-  }
-
-  std::shared_ptr<Board> board_;
-  std::vector<Peer> peers_;  // by rank
-  std::vector<pollfd> entries_;
 };
 
 // Signals are the main thread's business.
@@ -334,7 +72,7 @@ class SocketCommunicator : public Communicator {
  public:
   SocketCommunicator(const SocketWorldOptions& options, std::vector<Descriptor> connections,
                      std::shared_ptr<SocketFate> fate)
-      : board_(std::make_shared<Board>()), loop_(board_, std::move(connections)) {
+      : board_(std::make_shared<SocketBoard>()), loop_(board_, std::move(connections)) {
     board_->fate = std::move(fate);
     board_->moved = std::vector<std::atomic<int64_t>>(options.size);
     board_->rank = options.rank;
@@ -406,8 +144,8 @@ class SocketCommunicator : public Communicator {
     return std::make_shared<SocketOperation>(board_, std::move(transfer));
   }
 
-  std::shared_ptr<Board> board_;
-  IoLoop loop_;
+  std::shared_ptr<SocketBoard> board_;
+  SocketLoop loop_;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::thread thread_;
 };
