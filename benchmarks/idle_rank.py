@@ -4,7 +4,8 @@
     benchmarks/idle_rank.py [RUNS]      needs build/release/bin (tools/setup.sh)
 
 Trains the tiny demo for one step on two ranks, RUNS times (5), and prints medians: `process_base` of measured.json (resident size, and
-docs/memory-model.md's line), and the seconds of `pipetrain --help`. Rank 0 reads the hints, rank 1 no picture.
+docs/memory-model.md's line), the seconds of `pipetrain --help`, and what a process grows by that opens the picture decoder.
+Rank 0 reads the hints, rank 1 no picture.
 """
 
 import json
@@ -22,8 +23,19 @@ PYTHON = os.path.join(os.environ.get("STAGECRAFT_VENV", os.path.join(ROOT, ".ven
 MIB = 1 << 20
 
 
+OPEN_DECODER = """
+import ctypes, sys
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+before = resident()
+ctypes.CDLL(sys.argv[1])
+print(resident() - before)
+"""
+
+
 def run(*command):
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
 def spread(values, unit):
@@ -38,7 +50,7 @@ def main():
         config = "configs/train/tiny_demo.yaml"
         run(f"{BIN}/partition", "--config", config, "--cluster", "configs/clusters/local_cpu_2.yaml", "--width", "64",
             "--height", "64", "--batch", "2", "--micro-batch", "1", "-o", f"{folder}/plan.yaml")
-        bases, starts = [], []
+        bases, starts, decoders = [], [], []
         for turn in range(runs):
             out = f"{folder}/run{turn}"
             run(f"{BIN}/pipetrain", "--plan", f"{folder}/plan.yaml", "--config", config, "--init-random", "1",
@@ -48,9 +60,11 @@ def main():
             begin = time.monotonic()
             run(f"{BIN}/pipetrain", "--help")
             starts.append(time.monotonic() - begin)
+            decoders.append(int(run(sys.executable, "-c", OPEN_DECODER, f"{BIN}/libstagecraft_pictures.so")) / MIB)
     print(f"{platform.machine()}, {os.cpu_count()} cores, {runs} runs")
     for rank, values in enumerate(zip(*bases)):
         print(f"process base of rank {rank}: {spread(values, 'MiB')}")
+    print(f"picture decoder on top: {spread(decoders, 'MiB')}")
     print(f"pipetrain --help: {spread(starts, 's')}")
 
 
