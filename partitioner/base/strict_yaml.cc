@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kMaxBytes = 4 << 20;
 constexpr size_t kMaxDepth = 32;
-constexpr size_t kMaxNodes = 40'000;  // bounds memory and time: a short text can hold a million empty lists
+constexpr size_t kMaxNodes =
+    40'000;  // bounds memory and time: a short text can hold a million empty lists
 constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr size_t kMaxErrors = 100;
 
