@@ -1,12 +1,25 @@
 #!/usr/bin/env bash
-# Makes this checkout ready: Debian packages when missing, LibTorch in .venv (or STAGECRAFT_VENV), build/release/bin.
-# Safe to run again: what is there is kept. `--no-build` stops before the build.
+# Makes this checkout ready: Debian packages when missing, LibTorch in .venv (or STAGECRAFT_VENV), the programs in
+# build/release/bin. Safe to run again: what is there is kept.
+#   tools/setup.sh [--tests] [--checks] [--no-build]     --tests builds the tests too, --checks installs what tools/check.sh
+#                                                        needs, --no-build stops before the build
 set -euo pipefail
 cd "$(dirname "$0")/.."
+targets=(partition pipetrain)
+checks=()
+build=yes
+for option in "$@"; do
+  case $option in
+    --tests) targets=(all) ;;
+    --checks) checks=(clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev) ;;
+    --no-build) build=no ;;
+    *) echo "setup: unknown option $option; there are --tests, --checks, --no-build" >&2; exit 2 ;;
+  esac
+done
 
 packages=(g++ cmake ninja-build ccache pkg-config python3-venv
   libcli11-dev libyaml-cpp-dev libtbb-dev nlohmann-json3-dev libasio-dev libfmt-dev libicu-dev libssl-dev
-  libxxhash-dev libopencv-dev libgtest-dev libgmock-dev libbenchmark-dev)
+  libxxhash-dev libopencv-dev libgtest-dev libgmock-dev libbenchmark-dev "${checks[@]}")
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -46,7 +59,8 @@ if command -v nvidia-smi >/dev/null; then
   fi
 fi
 
-[ "${1:-}" = --no-build ] && exit 0
-cmake --preset release >/dev/null
-cmake --build --preset release -- ${STAGECRAFT_NINJA_FLAGS:-}
+[ $build = yes ] || exit 0
+# In one go a unity build takes half the time; who changes files configures without (CONTRIBUTING.md).
+cmake --preset release -DCMAKE_UNITY_BUILD=ON >/dev/null
+cmake --build --preset release --target "${targets[@]}" -- ${STAGECRAFT_NINJA_FLAGS:-}
 echo "setup: done, programs are in build/release/bin"

@@ -4,11 +4,14 @@
 // [C, H, W].
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "models/network/block_builder.h"
 
 namespace stagecraft {
+
+inline constexpr int64_t kPixelsPerLatent = 8;  // in each direction
 
 struct NormSpec {
   int64_t groups = 32;

@@ -12,8 +12,6 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kPixelsPerLatent = 8;
-
 DType activation_dtype(const std::string& precision) {
   if (precision == "fp32") return DType::kF32;
   if (precision == "fp16") return DType::kF16;

@@ -10,7 +10,6 @@ namespace stagecraft {
 namespace {
 
 constexpr double kNormEps = 1e-6;
-constexpr int64_t kPixelsPerLatent = 8;
 
 class VaeBuilder {
  public:

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxJsonDepth = 32;
 constexpr size_t kMaxShown = 160;
 
 // The library's message without its own number, which goes first.
@@ -38,7 +38,7 @@ json parse_strict_json(std::string_view text) {
   const auto refuse = [](const std::string& what) { throw JsonFault(what, 0); };
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) refuse(fmt::format("nested deeper than {} levels", kMaxDepth));
+    if (depth > kMaxJsonDepth) refuse(fmt::format("nested deeper than {} levels", kMaxJsonDepth));
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key) {

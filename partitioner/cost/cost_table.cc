@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxBytes = 64 << 20;
+constexpr int64_t kMaxTableBytes = 64 << 20;
 constexpr const char* kFormat = "stagecraft cost table 1";
 
 json to_json(const Timing& timing) {
@@ -79,7 +79,7 @@ void write_cost_table(const CostTable& table, const std::string& path) {
 }
 
 CostTable read_cost_table(const std::string& path) {
-  const json root = read_json(path, kMaxBytes);
+  const json root = read_json(path, kMaxTableBytes);
   JsonFields reader = JsonFields::of_file(root, path, kFormat);
   CostTable table;
   table.made_by = reader.text("made_by");

@@ -11,7 +11,7 @@ namespace stagecraft {
 namespace {
 
 constexpr int64_t kMaxMib = int64_t{1} << 30;
-constexpr int64_t kMaxRanks = 64;
+constexpr int64_t kMaxDevices = 64;
 
 Nanos from_micros(double micros) { return {static_cast<int64_t>(micros * 1e3)}; }
 
@@ -34,7 +34,7 @@ Group read_group(YamlDocument& document, const YamlNode& node, const std::string
   Bytes memory;
   Fields fields(document, node, where);
   fields.string("device", &file);
-  fields.integer("count", &group.count, {1, kMaxRanks}, kOptional);
+  fields.integer("count", &group.count, {1, kMaxDevices}, kOptional);
   read_mib(fields, "memory_mib", &memory, {1, kMaxMib}, kOptional);
   fields.finish();
   if (file.empty()) return group;
@@ -93,15 +93,15 @@ Cluster read_cluster(const std::string& path) {
   Fields fields(document, document.root());
   fields.string("name", &cluster.name);
   if (const YamlNode* groups = fields.list("devices")) {
-    for (size_t i = 0; i < groups->items.size() && i < kMaxRanks; ++i) {
+    for (size_t i = 0; i < groups->items.size() && i < kMaxDevices; ++i) {
       const Group group =
           read_group(document, groups->items[i], fmt::format("devices[{}]", i), path);
       cluster.devices.insert(cluster.devices.end(), static_cast<size_t>(group.count), group.device);
     }
-    if (cluster.devices.empty() || cluster.devices.size() > kMaxRanks) {
+    if (cluster.devices.empty() || cluster.devices.size() > kMaxDevices) {
       document.error(fields.mark("devices"),
                      fmt::format("devices gives {} ranks, allowed are 1 to {}",
-                                 cluster.devices.size(), kMaxRanks));
+                                 cluster.devices.size(), kMaxDevices));
     }
   }
   if (const YamlNode* node = fields.map("link")) {

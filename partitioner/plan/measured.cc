@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxBytes = 4 << 20;
-constexpr const char* kFormat = "stagecraft measured 1";
+constexpr int64_t kMaxMeasuredBytes = 4 << 20;
+constexpr const char* kMeasuredFormat = "stagecraft measured 1";
 
 MeasuredRank read_rank(const json& object, const std::string& where, const std::string& path) {
   JsonFields fields(object, where, path);
@@ -64,13 +64,14 @@ json to_json(const MeasuredRank& rank) {
 std::string to_json(const Measured& measured) {
   std::string ranks;
   for (const MeasuredRank& rank : measured.ranks) {
-    ranks += fmt::format("{}    {}", ranks.empty() ? "" : ",\n", to_json(rank).dump());
+    ranks += fmt::format("{}    {}", ranks.empty() ? "" : ",\n", rank_to_json(rank).dump());
   }
   const auto text = [](const std::string& value) { return json(value).dump(); };
   return fmt::format(
       "{{\n  \"format\": {},\n  \"machine\": {},\n  \"plan_hash\": {},\n  \"ranks\": [\n{}\n  ],\n"
       "  \"steps\": {}\n}}\n",
-      text(kFormat), text(measured.machine), text(measured.plan_hash), ranks, measured.steps);
+      text(kMeasuredFormat), text(measured.machine), text(measured.plan_hash), ranks,
+      measured.steps);
 }
 
 void write_measured(const Measured& measured, const std::string& path) {
@@ -78,8 +79,8 @@ void write_measured(const Measured& measured, const std::string& path) {
 }
 
 Measured read_measured(const std::string& path) {
-  const json root = read_json(path, kMaxBytes);
-  JsonFields fields = JsonFields::of_file(root, path, kFormat);
+  const json root = read_json(path, kMaxMeasuredBytes);
+  JsonFields fields = JsonFields::of_file(root, path, kMeasuredFormat);
   Measured measured;
   measured.plan_hash = fields.text("plan_hash");
   measured.machine = fields.text("machine");

@@ -11,10 +11,11 @@ namespace stagecraft {
 namespace {
 
 constexpr int kMoreStages = 4;
-constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
 double mib_up(int64_t bytes) {
-  return static_cast<double>((bytes + static_cast<int64_t>(kMiB) - 1) / static_cast<int64_t>(kMiB));
+  return static_cast<double>((bytes + static_cast<int64_t>(kBytesPerMiB) - 1) /
+                             static_cast<int64_t>(kBytesPerMiB));
 }
 
 struct Variant {

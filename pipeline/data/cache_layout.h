@@ -1,4 +1,4 @@
-// Names inside the cache folder, shared by the writer and the readers.
+// Names and sizes inside the cache folder, shared by the writer and the readers.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,8 @@
 #include "pipeline/data/cache_store.h"
 
 namespace stagecraft {
+
+inline constexpr int64_t kPixelsPerLatent = 8;  // in each direction
 
 inline constexpr const char* kLatentsFolder = "latents";
 inline constexpr const char* kCaptionsFolder = "captions";

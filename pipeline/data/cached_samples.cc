@@ -16,8 +16,6 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kPixelsPerLatent = 8;
-
 [[noreturn]] void refuse(const std::string& message) {
   throw InputError(ExitCode::kDataInvalid, message);
 }

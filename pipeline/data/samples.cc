@@ -10,11 +10,10 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/random.h"
+#include "pipeline/data/cache_layout.h"
 
 namespace stagecraft {
 namespace {
-
-constexpr int64_t kPixelsPerLatent = 8;
 
 at::Tensor empty_batch(std::span<const Draw> draws, std::span<const int64_t> shape) {
   std::vector<int64_t> sizes = {static_cast<int64_t>(draws.size())};

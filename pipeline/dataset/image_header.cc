@@ -7,7 +7,7 @@
 namespace stagecraft {
 namespace {
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_picture(const std::string& message) {
   throw InputError(ExitCode::kDataInvalid, message);
 }
 
@@ -35,7 +35,7 @@ class FileBytes {
   }
   size_t size() const { return data_.size(); }
   [[noreturn]] void cut_short() const {
-    refuse(fmt::format("the {} file is cut short at {} bytes", format_, data_.size()));
+    refuse_picture(fmt::format("the {} file is cut short at {} bytes", format_, data_.size()));
   }
 
  private:
@@ -45,12 +45,12 @@ class FileBytes {
 // PNG specification, section 5: chunks of length, type, data, CRC up to IEND.
 ImageHeader read_png(std::string_view file) {
   const FileBytes bytes(file, "PNG");
-  if (bytes.text(12, 4) != "IHDR") refuse("the PNG file does not start with a header");
+  if (bytes.text(12, 4) != "IHDR") refuse_picture("the PNG file does not start with a header");
   const ImageHeader header = {"PNG", bytes.big(16, 4), bytes.big(20, 4)};
   for (size_t at = 8;;) {
     const size_t length = bytes.big(at, 4);
     const std::string_view type = bytes.text(at + 4, 4);
-    if (type == "acTL") refuse("an animated PNG; only still pictures are read");
+    if (type == "acTL") refuse_picture("an animated PNG; only still pictures are read");
     bytes.text(at + 8, length + 4);
     if (type == "IEND") return header;
     at += length + 12;
@@ -67,7 +67,8 @@ ImageHeader read_jpeg(std::string_view file) {
   const FileBytes bytes(file, "JPEG");
   ImageHeader header = {.format = "JPEG"};
   for (size_t at = 2;;) {
-    if (bytes.byte(at) != 0xFF) refuse(fmt::format("the JPEG file is damaged at byte {}", at));
+    if (bytes.byte(at) != 0xFF)
+      refuse_picture(fmt::format("the JPEG file is damaged at byte {}", at));
     const uint8_t marker = bytes.byte(at + 1);
     if (marker == 0xFF) {  // fill byte
       ++at;
@@ -79,7 +80,7 @@ ImageHeader read_jpeg(std::string_view file) {
       header.width = bytes.big(at + 7, 2);
     }
     const size_t length = bytes.big(at + 2, 2);
-    if (length < 2) refuse(fmt::format("the JPEG file is damaged at byte {}", at));
+    if (length < 2) refuse_picture(fmt::format("the JPEG file is damaged at byte {}", at));
     at += 2 + length;
     if (marker != 0xDA) continue;
     for (;; ++at) {
@@ -97,26 +98,26 @@ ImageHeader read_webp(std::string_view file) {
   if (bytes.size() - 8 < bytes.little(4, 4)) bytes.cut_short();
   const std::string_view kind = bytes.text(12, 4);
   if (kind == "VP8X") {
-    if (bytes.byte(20) & 0x02) refuse("an animated WebP; only still pictures are read");
+    if (bytes.byte(20) & 0x02) refuse_picture("an animated WebP; only still pictures are read");
     return {"WebP", int64_t{bytes.little(24, 3)} + 1, int64_t{bytes.little(27, 3)} + 1};
   }
   if (kind == "VP8L") {
     const uint32_t packed = bytes.little(21, 4);
     return {"WebP", (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1};
   }
-  if (kind != "VP8 ") refuse("the WebP file has no picture");
+  if (kind != "VP8 ") refuse_picture("the WebP file has no picture");
   return {"WebP", bytes.little(26, 2) & 0x3FFF, bytes.little(28, 2) & 0x3FFF};
 }
 
 // BITMAPFILEHEADER and BITMAPINFOHEADER; a negative height means top row first.
 ImageHeader read_bmp(std::string_view file) {
   const FileBytes bytes(file, "BMP");
-  if (bytes.little(14, 4) < 40) refuse("a BMP file of OS/2; save the picture as PNG");
+  if (bytes.little(14, 4) < 40) refuse_picture("a BMP file of OS/2; save the picture as PNG");
   const auto width = static_cast<int32_t>(bytes.little(18, 4));
   const int64_t height = static_cast<int32_t>(bytes.little(22, 4));
   const uint32_t compression = bytes.little(30, 4);
   if (compression != 0 && compression != 3)
-    refuse("a compressed BMP file; save the picture as PNG");
+    refuse_picture("a compressed BMP file; save the picture as PNG");
   const ImageHeader header = {"BMP", width, height < 0 ? -height : height};
   const int64_t row = (int64_t{width} * bytes.little(28, 2) + 31) / 32 * 4;
   if (width > 0 && header.height <= kMaxPixels && header.width <= kMaxPixels &&
@@ -127,22 +128,22 @@ ImageHeader read_bmp(std::string_view file) {
 }
 
 ImageHeader read_any(std::string_view file) {
-  if (file.empty()) refuse("an empty file");
+  if (file.empty()) refuse_picture("an empty file");
   if (file.starts_with("\x89PNG\r\n\x1a\n")) return read_png(file);
   if (file.starts_with("\xFF\xD8\xFF")) return read_jpeg(file);
   if (file.starts_with("RIFF") && file.substr(0, 12).ends_with("WEBP")) return read_webp(file);
   if (file.starts_with("BM")) return read_bmp(file);
-  refuse("not a picture; PNG, JPEG, WebP and BMP are read");
+  refuse_picture("not a picture; PNG, JPEG, WebP and BMP are read");
 }
 
 }  // namespace
 
 ImageHeader read_image_header(std::string_view file) {
   const ImageHeader header = read_any(file);
-  if (header.width <= 0 || header.height <= 0) refuse("a picture without pixels");
+  if (header.width <= 0 || header.height <= 0) refuse_picture("a picture without pixels");
   if (header.width > kMaxPixels / header.height) {
-    refuse(fmt::format("{} x {} pixels, at most {} megapixels are read", header.width,
-                       header.height, kMaxPixels / (1024 * 1024)));
+    refuse_picture(fmt::format("{} x {} pixels, at most {} megapixels are read", header.width,
+                               header.height, kMaxPixels / (1024 * 1024)));
   }
   return header;
 }

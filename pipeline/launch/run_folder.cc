@@ -25,7 +25,7 @@ bool lock_at_once(const Descriptor& fd) { return fd && ::flock(fd.get(), LOCK_EX
 
 // A folder without a lock file is one that is being made.
 void remove_if_abandoned(const fs::path& folder) {
-  struct stat status;
+  struct stat status{};
   if (::lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
       status.st_uid != ::geteuid())
     return;

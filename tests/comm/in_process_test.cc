@@ -16,11 +16,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr auto kNever = 60s;
-constexpr MessageTag kTag{.step = 3, .message = 7};
-
-std::vector<std::span<const std::byte>> whole(const std::vector<std::byte>& bytes) {
-  return {std::span(bytes)};
-}
 
 TEST(InProcess, DeliversBytesSplitDifferently) {
   InProcessWorld world(2, kNever);

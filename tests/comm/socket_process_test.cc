@@ -2,19 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/socket_helpers.h"
+#include "tests/support/sanitized.h"
 
 namespace stagecraft {
 namespace {
 
 using namespace std::chrono_literals;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kSlower = 5;
-#else
-constexpr int kSlower = 1;
-#endif
-
-constexpr MessageTag kTag{.step = 3, .message = 7};
 
 // A pipe for one line from a child to the test.
 class Pipe {

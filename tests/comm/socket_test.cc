@@ -17,12 +17,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr MessageTag kTag{.step = 3, .message = 7};
-
-std::vector<std::span<const std::byte>> whole(const std::vector<std::byte>& bytes) {
-  return {std::span(bytes)};
-}
-
 void goodbye(SocketWorld& world) { world.control->all_gather("goodbye", ""); }
 
 void expect_all_fine(const std::vector<RankOutcome>& outcomes) {

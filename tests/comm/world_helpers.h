@@ -1,16 +1,26 @@
 // Runs a function per rank in threads of its own and hands back what each threw.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "partitioner/base/error.h"
+#include "pipeline/comm/communicator.h"
 
 namespace stagecraft {
+
+inline constexpr MessageTag kTag{.step = 3, .message = 7};
+
+// A message of one piece.
+inline std::vector<std::span<const std::byte>> whole(const std::vector<std::byte>& bytes) {
+  return {std::span(bytes)};
+}
 
 // What a rank ended with: nothing, or the error's code and line.
 struct RankOutcome {

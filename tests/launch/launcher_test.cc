@@ -14,6 +14,7 @@
 
 #include "tests/comm/socket_helpers.h"
 #include "tests/launch/test_rank.h"
+#include "tests/support/sanitized.h"
 
 namespace stagecraft {
 namespace {
@@ -23,12 +24,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 using Clock = std::chrono::steady_clock;
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kSlower = 5;
-#else
-constexpr int kSlower = 1;
-#endif
 
 bool is_gone(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");

@@ -20,7 +20,7 @@ std::map<std::string, int64_t> parameters(const BlockGraph& graph) {
   return sums;
 }
 
-const Block& block_of(const BlockGraph& graph, const std::string& name) {
+const Block& named_block(const BlockGraph& graph, const std::string& name) {
   return graph.blocks.at(graph.find_block(name));
 }
 
@@ -75,7 +75,7 @@ TEST(VaeGraph, NormsUseOneMillionth) {
 
 TEST(VaeGraph, DownsamplingPadsRightAndBelowOnly) {
   const BlockGraph graph = build_vae_encoder(tiny_model(), 64, 64);
-  const Block& block = block_of(graph, "vae.encoder.down_blocks.0.downsamplers.0");
+  const Block& block = named_block(graph, "vae.encoder.down_blocks.0.downsamplers.0");
   ASSERT_EQ(block.ops.size(), 2u);
   EXPECT_EQ(block.ops[0].kind, OpKind::kPadRightBottom);
   EXPECT_THAT(block.ops[1].ints, ElementsAre(2, 0));
@@ -83,7 +83,7 @@ TEST(VaeGraph, DownsamplingPadsRightAndBelowOnly) {
 
 TEST(VaeGraph, AttentionHasOneHeadAndBiases) {
   const BlockGraph graph = build_vae_decoder(tiny_model(), 64, 64);
-  const Block& block = block_of(graph, "vae.decoder.mid_block.attentions.0");
+  const Block& block = named_block(graph, "vae.decoder.mid_block.attentions.0");
   EXPECT_EQ(block.params.size(), 10u);
   for (const Op& op : block.ops) {
     if (op.kind == OpKind::kAttention) {

@@ -11,8 +11,8 @@
 namespace stagecraft {
 namespace {
 
-const Param kA{.name = "controlnet.a", .shape = {2}};
-const Param kB{.name = "controlnet.b", .shape = {1}};
+const Param kParamA{.name = "controlnet.a", .shape = {2}};
+const Param kParamB{.name = "controlnet.b", .shape = {1}};
 
 SaveFolderOptions options(const ScratchFolder& folder, DType dtype = DType::kF32) {
   return {.folder = folder.path() + "/controlnet", .part = "controlnet", .dtype = dtype};
@@ -20,9 +20,9 @@ SaveFolderOptions options(const ScratchFolder& folder, DType dtype = DType::kF32
 
 TEST(SaveFolder, WritesTensorsWithoutTheirPart) {
   const ScratchFolder folder;
-  FolderWriter writer(options(folder), {}, {kA, kB});
-  writer.write(kB, std::vector<float>{3});
-  writer.write(kA, std::vector<float>{1, 2});
+  FolderWriter writer(options(folder), {}, {kParamA, kParamB});
+  writer.write(kParamB, std::vector<float>{3});
+  writer.write(kParamA, std::vector<float>{1, 2});
   writer.finish();
   const SafetensorsReader reader(folder / "controlnet/diffusion_pytorch_model.safetensors");
   std::vector<float> a(2);
@@ -34,7 +34,7 @@ TEST(SaveFolder, WritesTensorsWithoutTheirPart) {
 TEST(SaveFolder, NothingIsThereBeforeFinish) {
   const ScratchFolder folder;
   {
-    FolderWriter writer(options(folder), {}, {kA});
+    FolderWriter writer(options(folder), {}, {kParamA});
     EXPECT_THROW(writer.finish(), InternalError);
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "controlnet/diffusion_pytorch_model.safetensors"));
@@ -44,13 +44,13 @@ TEST(SaveFolder, NothingIsThereBeforeFinish) {
 
 TEST(SaveFolder, RefusesNumbersThatTheFileCannotHold) {
   const ScratchFolder folder;
-  FolderWriter full(options(folder), {}, {kA});
-  FolderWriter half(options(folder, DType::kF16), {}, {kA});
+  FolderWriter full(options(folder), {}, {kParamA});
+  FolderWriter half(options(folder, DType::kF16), {}, {kParamA});
   const std::vector<float> infinite = {1, std::numeric_limits<float>::infinity()};
   const std::vector<float> large = {1, 65520};
-  EXPECT_THROW(full.write(kA, infinite), InputError);
-  EXPECT_NO_THROW(full.write(kA, large));
-  EXPECT_THROW(half.write(kA, large), InputError);
+  EXPECT_THROW(full.write(kParamA, infinite), InputError);
+  EXPECT_NO_THROW(full.write(kParamA, large));
+  EXPECT_THROW(half.write(kParamA, large), InputError);
 }
 
 TEST(SaveFolder, RefusesParametersOfAnotherPart) {

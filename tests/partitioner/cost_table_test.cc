@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-BlockGraph toy() {
+BlockGraph two_blocks() {
   return ToyGraph().add("a", {"input.x"}, true).add("b", {"a", "input.y"}, true).build("b");
 }
 
@@ -48,13 +48,13 @@ CostTable toy_table(const BlockGraph& graph) {
 
 TEST(CostTable, ReadsBackWhatItWrote) {
   TempFolder folder;
-  const CostTable table = toy_table(toy());
+  const CostTable table = toy_table(two_blocks());
   write_cost_table(table, folder.file("c.json"));
   EXPECT_EQ(read_cost_table(folder.file("c.json")), table);
 }
 
 TEST(CostTable, TextIsCanonicalWithOneBlockALine) {
-  EXPECT_EQ(to_json(toy_table(toy())),
+  EXPECT_EQ(to_json(toy_table(two_blocks())),
             R"({
   "blocks": {
     "a": {"backward_input_ns":[3,4],"backward_weight_ns":[5,6],"forward_ns":[1,2],"keeps_input":[true],"keeps_output":true,"output":10,"parameters":1099511627776,"saved_internal":7,"workspace_backward":9,"workspace_forward":8},
@@ -63,7 +63,7 @@ TEST(CostTable, TextIsCanonicalWithOneBlockALine) {
   "device": "cpu",
   "format": "stagecraft cost table 1",
   "graph_hash": ")" +
-                graph_hash(toy()) +
+                graph_hash(two_blocks()) +
                 R"(",
   "height": 64,
   "machine": "a \"quoted\" machine",
@@ -77,7 +77,7 @@ TEST(CostTable, TextIsCanonicalWithOneBlockALine) {
 
 std::string refusal(const std::string& from, const std::string& to) {
   TempFolder folder;
-  std::string text = to_json(toy_table(toy()));
+  std::string text = to_json(toy_table(two_blocks()));
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
@@ -109,13 +109,13 @@ TEST(CostTable, DeepNestingIsRefused) {
 }
 
 TEST(CostTable, MadeForThisJobIsAccepted) {
-  const BlockGraph graph = toy();
+  const BlockGraph graph = two_blocks();
   EXPECT_NO_THROW(check_cost_table(toy_table(graph), graph,
                                    {.device = "cpu", .precision = "fp32", .micro_batch = 2}));
 }
 
 TEST(CostTable, MadeForAnotherJobIsRefusedNamingBoth) {
-  const BlockGraph graph = toy();
+  const BlockGraph graph = two_blocks();
   const CostTable table = toy_table(graph);
   const CostUse use{.device = "cpu", .precision = "fp32", .micro_batch = 2};
   const auto refused = [&](const CostTable& t, const CostUse& wanted) {

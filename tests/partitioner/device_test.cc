@@ -17,7 +17,7 @@ const std::string kConfigs = STAGECRAFT_SOURCE_DIR "/configs/";
 
 std::string cpu_device() { return read_file(kConfigs + "devices/cpu.yaml", 1 << 20); }
 
-std::string refusal(const std::string& cluster) {
+std::string cluster_refusal(const std::string& cluster) {
   TempFolder folder;
   folder.write("cpu.yaml", cpu_device());
   const auto error = caught([&] { read_cluster(folder.write("c.yaml", cluster)); });
@@ -59,7 +59,7 @@ TEST(Device, EveryKeyIsDocumented) {
 }
 
 TEST(Cluster, EveryKeyIsDocumented) {
-  const auto keys = known_keys(refusal("zzz: 1\ndevices: [{zzz: 1}]\nlink: {zzz: 1}\n"));
+  const auto keys = known_keys(cluster_refusal("zzz: 1\ndevices: [{zzz: 1}]\nlink: {zzz: 1}\n"));
   EXPECT_GE(keys.size(), 8u);
   const std::string readme = read_file(kConfigs + "clusters/README.md", 1 << 20);
   for (const auto& key : keys) EXPECT_THAT(readme, HasSubstr("`" + key + "`"));
@@ -80,7 +80,7 @@ TEST(Cluster, GroupsOfDevicesBecomeRanksWithTheirOwnMemory) {
 }
 
 TEST(Cluster, FaultsOfAllPartsAreFoundAtOnce) {
-  const std::string message = refusal(
+  const std::string message = cluster_refusal(
       "name: c\ndevices:\n  - {device: gone.yaml}\n  - {device: cpu.yaml, count: 0}\n"
       "link: {bandwidth_gb_per_s: 0, latency_us: 5}\n");
   EXPECT_THAT(message, HasSubstr("c.yaml:3:6: cannot open"));
@@ -89,8 +89,9 @@ TEST(Cluster, FaultsOfAllPartsAreFoundAtOnce) {
 }
 
 TEST(Cluster, WithoutDevicesIsRefused) {
-  EXPECT_THAT(refusal("name: c\ndevices: []\nlink: {bandwidth_gb_per_s: 1, latency_us: 5}\n"),
-              HasSubstr("c.yaml:2:1: devices gives 0 ranks, allowed are 1 to 64"));
+  EXPECT_THAT(
+      cluster_refusal("name: c\ndevices: []\nlink: {bandwidth_gb_per_s: 1, latency_us: 5}\n"),
+      HasSubstr("c.yaml:2:1: devices gives 0 ranks, allowed are 1 to 64"));
 }
 
 }  // namespace

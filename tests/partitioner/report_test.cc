@@ -17,7 +17,7 @@ using ::testing::Not;
 
 constexpr int64_t kMib = 1 << 20;
 
-BlockGraph toy() {
+BlockGraph three_blocks() {
   return ToyGraph()
       .add("a", {"input.x"}, false)
       .add("b", {"a"}, true)
@@ -41,9 +41,9 @@ PlannedRank planned(int64_t busy_ms, int64_t mib) {
   return rank;
 }
 
-Plan toy_plan() {
+Plan three_block_plan() {
   Plan plan;
-  plan.graph_hash = graph_hash(toy());
+  plan.graph_hash = graph_hash(three_blocks());
   plan.cluster = "two";
   plan.stages = {{.rank = 0, .blocks = {"a", "b"}}, {.rank = 1, .blocks = {"c"}}};
   plan.cost_table = "analytic, toy";
@@ -57,7 +57,8 @@ Plan toy_plan() {
 }
 
 Measured toy_measured() {
-  Measured measured{.plan_hash = plan_hash(toy_plan()), .machine = "here", .steps = 3, .ranks = {}};
+  Measured measured{
+      .plan_hash = plan_hash(three_block_plan()), .machine = "here", .steps = 3, .ranks = {}};
   for (int r = 0; r < 2; ++r) {
     MeasuredRank rank;
     rank.memory[MemoryLine::kWeights] = {(r == 0 ? 50 : 5) * kMib};
@@ -73,7 +74,7 @@ Measured toy_measured() {
 }
 
 Report toy_report(const ReportOptions& options = {}) {
-  return make_report(toy_plan(), toy(), toy_placement(), options);
+  return make_report(three_block_plan(), three_blocks(), toy_placement(), options);
 }
 
 TEST(Report, BalanceIsMaxOverMean) {
@@ -122,9 +123,9 @@ TEST(Report, MeasurementsOfAnotherPlanAreRefused) {
 }
 
 TEST(Report, PlanWithoutPredictionsIsRefusedWithTheNextStep) {
-  Plan plan = toy_plan();
+  Plan plan = three_block_plan();
   plan.ranks.clear();
-  const auto error = caught([&] { make_report(plan, toy(), toy_placement(), {}); });
+  const auto error = caught([&] { make_report(plan, three_blocks(), toy_placement(), {}); });
   EXPECT_EQ(error.code, ExitCode::kConfigInvalid);
   EXPECT_THAT(error.message, HasSubstr("partition verify plan.yaml --cluster"));
 }
@@ -133,9 +134,9 @@ TEST(Report, SaysWhenDataParallelDoneRightFitsAndIsFaster) {
   EXPECT_THAT(
       to_text(toy_report()),
       HasSubstr("Data parallel done right fits these devices and is predicted to be faster"));
-  Plan plan = toy_plan();
+  Plan plan = three_block_plan();
   plan.one_device.device_memory = {36 * kMib};  // 35 fits alone, 37 with the communicator does not
-  const std::string text = to_text(make_report(plan, toy(), toy_placement(), {}));
+  const std::string text = to_text(make_report(plan, three_blocks(), toy_placement(), {}));
   EXPECT_THAT(text, Not(HasSubstr("Data parallel done right fits")));
   EXPECT_THAT(text, HasSubstr("data parallel: 37.0 MiB DOES NOT FIT 36.0 MiB (toy)"));
 }

@@ -11,12 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Fault {
+struct FoundFault {
   std::string what;
   size_t byte = 0;
 };
 
-Fault fault_of(const std::string& text) {
+FoundFault fault_of(const std::string& text) {
   try {
     parse_strict_json(text);
   } catch (const JsonFault& fault) {

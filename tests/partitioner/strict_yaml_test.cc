@@ -9,6 +9,7 @@
 
 #include "partitioner/base/error.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
@@ -191,16 +192,6 @@ TEST(StrictYaml, MutatedTextNeverCrashes) {
   }
 }
 
-// The fault contract promises 0.2 s and 64 MiB for a bad file; the time is stretched under
-// sanitizers.
-double stretched(double seconds) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return seconds * 5;
-#else
-  return seconds;
-#endif
-}
-
 // Time of this thread on a processor, so that a busy machine does not matter.
 double cpu_seconds() {
   timespec time{};
@@ -227,7 +218,7 @@ std::string refusal_of_file(const std::string& path) {
   const CaughtError error = caught([&] { YamlDocument::read(path).throw_if_errors(); });
   const double seconds = cpu_seconds() - start;
   EXPECT_EQ(error.code, ExitCode::kConfigInvalid);
-  EXPECT_LT(seconds, stretched(0.2));
+  EXPECT_LT(seconds, 0.2 * kSlower);
   EXPECT_LT(peak_kib() - before, 64 << 10);
   return error.message;
 }

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 const std::string kTrain = STAGECRAFT_SOURCE_DIR "/configs/train/";
 
-std::string refusal(const std::string& text) {
+std::string config_refusal(const std::string& text) {
   TempFolder folder;
   const auto error = caught([&] { read_train_config(folder.write("t.yaml", text)); });
   EXPECT_EQ(error.code, ExitCode::kConfigInvalid);
@@ -41,14 +41,14 @@ TEST(TrainConfig, ModelPathIsRelativeToTheFile) {
 
 TEST(TrainConfig, EveryKeyIsDocumented) {
   const auto keys =
-      known_keys(refusal("model: m\nzzz: 1\ntrainable: {zzz: 1}\noptimizer: {zzz: 1}\n"));
+      known_keys(config_refusal("model: m\nzzz: 1\ntrainable: {zzz: 1}\noptimizer: {zzz: 1}\n"));
   EXPECT_GE(keys.size(), 21u);
   const std::string readme = read_file(kTrain + "README.md", 1 << 20);
   for (const auto& key : keys) EXPECT_THAT(readme, HasSubstr("`" + key + "`"));
 }
 
 TEST(TrainConfig, FaultsAreFoundAllAtOnce) {
-  const std::string message = refusal(
+  const std::string message = config_refusal(
       "model: m\nwidth: 500\nprecision: fp8\nbatch: 2\nmicro_batch: 4\nsteps: 0\nseed: -1\n");
   EXPECT_THAT(message, HasSubstr("t.yaml:2:1: width must be a multiple of 64, got 500"));
   EXPECT_THAT(message, HasSubstr("t.yaml:3:12: precision must be one of fp32, fp16, bf16"));
@@ -58,7 +58,7 @@ TEST(TrainConfig, FaultsAreFoundAllAtOnce) {
 }
 
 TEST(TrainConfig, WholeUnetLeavesNoControlNetOptions) {
-  EXPECT_THAT(refusal("model: m\ntrainable: {what: unet, only_mid_control: true}\n"),
+  EXPECT_THAT(config_refusal("model: m\ntrainable: {what: unet, only_mid_control: true}\n"),
               HasSubstr("t.yaml:2:1: trainable.what: unet trains the whole UNet"));
 }
 

@@ -1,13 +1,13 @@
 // The program `partition` as its users run it, on the tiny model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <nlohmann/json.hpp>
 
 #include "partitioner/base/files.h"
 #include "partitioner/plan/measured.h"
 #include "partitioner/plan/plan.h"
+#include "tests/support/programs.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
@@ -17,8 +17,6 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-const std::string kConfigs = STAGECRAFT_SOURCE_DIR "/configs/";
 
 struct Outcome {
   int code = -1;
@@ -37,8 +35,7 @@ class PartitionProgram : public ::testing::Test {
     const std::string target = out.empty() ? folder_.file("out") : out;
     const std::string command = std::string(STAGECRAFT_BIN_DIR "/partition ") + arguments + " >" +
                                 target + " 2>" + folder_.file("err");
-    const int status = std::system(command.c_str());
-    return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+    return {.code = shell(command),
             .out = out.empty() ? read_file(target, 64 << 20) : "",
             .err = read_file(folder_.file("err"), 1 << 20)};
   }

@@ -20,6 +20,7 @@
 #include "partitioner/base/sha256.h"
 #include "partitioner/plan/measured.h"
 #include "partitioner/plan/plan.h"
+#include "tests/support/programs.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
@@ -31,18 +32,11 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kConfigs = STAGECRAFT_SOURCE_DIR "/configs/";
-
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
-}
-
-int shell(const std::string& command) {
-  const int status = std::system(command.c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // The value of `name` in a process's environment at its start; empty if there is none.

@@ -9,15 +9,11 @@
 
 #include "partitioner/plan/measured.h"
 #include "partitioner/plan/plan.h"
+#include "tests/support/programs.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
 namespace {
-
-int shell(const std::string& command) {
-  const int status = std::system(command.c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 TEST(RealSizeSlow, FourProcessesTrainTheRealControlNetWithinThePredictedMemory) {
   const TempFolder folder;
