@@ -38,7 +38,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     if (errno == ENXIO) fail_damaged(path, "is a socket or pipe, not a regular file");
     fail(path, "open for reading");
   }
-  struct stat status;
+  struct stat status{};
   if (fstat(fd_.get(), &status) != 0) fail(path, "stat");
   if (!S_ISREG(status.st_mode)) fail_damaged(path, "is not a regular file");
   size_ = status.st_size;

@@ -27,7 +27,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path)
     throw InputError(ExitCode::kNoCheckpoint, fmt::format("{}: {}", path, what));
   };
   if (size < 8) fail(fmt::format("byte {}: the file ends inside the header's length", size));
-  std::array<unsigned char, 8> raw;
+  std::array<unsigned char, 8> raw{};
   impl_->file.read(0, std::as_writable_bytes(std::span(raw)));
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | raw[static_cast<size_t>(i)];

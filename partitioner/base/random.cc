@@ -45,7 +45,7 @@ Stream derive(const RandomKey& key) {
   check(SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest) != nullptr,
         "SHA-256 failed");
   const auto word = [&](int i) {
-    const unsigned char* p = digest + 4 * i;
+    const unsigned char* p = digest + ptrdiff_t{4} * i;
     return static_cast<uint32_t>(p[0]) | static_cast<uint32_t>(p[1]) << 8 |
            static_cast<uint32_t>(p[2]) << 16 | static_cast<uint32_t>(p[3]) << 24;
   };
@@ -149,7 +149,7 @@ STAGECRAFT_NO_FMA inline void turn(uint32_t bits, double& cosine, double& sine) 
 // Four normals of each of kBatch blocks: words 0 and 1 make the first pair, 2 and 3 the second.
 STAGECRAFT_NO_FMA void normals_of(const Words& words, float* out) {
   alignas(64) double c[kBatch], s[kBatch], r[kBatch];
-  for (int pair = 0; pair < 2; ++pair) {
+  for (size_t pair = 0; pair < 2; ++pair) {
     const uint32_t* radius = words.w[2 * pair];
     const uint32_t* angle = words.w[2 * pair + 1];
     for (int i = 0; i < kBatch; ++i) r[i] = std::sqrt(-2.0 * log_of_word(radius[i]));
@@ -172,8 +172,8 @@ void uniforms_of(const Words& words, float* out) {
 template <typename Convert>
 void fill(const RandomKey& key, std::span<float> out, Convert convert) {
   const Stream stream = derive(key);
-  Words words;
-  std::array<float, 4 * kBatch> values;
+  Words words{};
+  std::array<float, 4 * kBatch> values{};
   uint64_t next = 0;
   for (size_t at = 0; at < out.size(); at += values.size(), next += kBatch) {
     make_blocks(stream, next, words);

@@ -196,7 +196,7 @@ YamlMark Fields::mark(std::string_view key) const {
 }
 
 const YamlNode* Fields::get(const char* key, YamlPresence presence) {
-  known_.push_back(key);
+  known_.emplace_back(key);
   const YamlNode* node = node_.find(key);
   if (node == nullptr && presence == kRequired && node_.kind == YamlNode::Kind::kMap) {
     document_.error(node_.mark, fmt::format("key `{}` is missing", name(key)));

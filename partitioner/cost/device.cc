@@ -22,14 +22,14 @@ void read_mib(Fields& fields, const char* key, Bytes* out, NumberRange range,
   *out = Bytes::from_mib(mib);
 }
 
-struct Group {
+struct DeviceGroup {
   int64_t count = 1;
   Device device;
 };
 
-Group read_group(YamlDocument& document, const YamlNode& node, const std::string& where,
-                 const std::string& cluster_path) {
-  Group group;
+DeviceGroup read_group(YamlDocument& document, const YamlNode& node, const std::string& where,
+                       const std::string& cluster_path) {
+  DeviceGroup group;
   std::string file;
   Bytes memory;
   Fields fields(document, node, where);
@@ -94,7 +94,7 @@ Cluster read_cluster(const std::string& path) {
   fields.string("name", &cluster.name);
   if (const YamlNode* groups = fields.list("devices")) {
     for (size_t i = 0; i < groups->items.size() && i < kMaxDevices; ++i) {
-      const Group group =
+      const DeviceGroup group =
           read_group(document, groups->items[i], fmt::format("devices[{}]", i), path);
       cluster.devices.insert(cluster.devices.end(), static_cast<size_t>(group.count), group.device);
     }

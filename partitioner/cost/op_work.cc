@@ -33,8 +33,8 @@ double parameter_bytes(const WorkContext& context, const Op& op) {
 // its row of the weight.
 double product_flops(const WorkContext& context, const Op& op) {
   const Param& weight = context.block.params[op.params[0]];
-  return 2.0 * elements(context, op.output) *
-         static_cast<double>(weight.elements() / weight.shape[0]);
+  const int64_t row = weight.elements() / weight.shape[0];
+  return 2.0 * elements(context, op.output) * static_cast<double>(row);
 }
 
 double attention_product_flops(const WorkContext& context, const Op& op) {

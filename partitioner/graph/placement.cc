@@ -49,7 +49,7 @@ std::vector<std::string> shape_faults(const BlockGraph& graph, const Placement& 
   if (placement.recompute.size() != blocks)
     faults.push_back(fmt::format("recompute is given for {} blocks, the graph has {}",
                                  placement.recompute.size(), blocks));
-  if (placement.stages() == 0) faults.push_back("there is no stage");
+  if (placement.stages() == 0) faults.emplace_back("there is no stage");
   if (!faults.empty()) return faults;
   for (size_t b = 0; b < blocks; ++b) {
     const int stage = placement.stage_of_block[b];

@@ -64,7 +64,7 @@ json to_json(const MeasuredRank& rank) {
 std::string to_json(const Measured& measured) {
   std::string ranks;
   for (const MeasuredRank& rank : measured.ranks) {
-    ranks += fmt::format("{}    {}", ranks.empty() ? "" : ",\n", rank_to_json(rank).dump());
+    ranks += fmt::format("{}    {}", ranks.empty() ? "" : ",\n", to_json(rank).dump());
   }
   const auto text = [](const std::string& value) { return json(value).dump(); };
   return fmt::format(

@@ -173,7 +173,7 @@ Plan read_plan(const std::string& path) {
   // One replica until the executor sums over several.
   fields.integer("replicas", &plan.replicas, {1, 1}, kOptional);
   std::vector<std::string> schedules = generator_names();
-  schedules.push_back("explicit");
+  schedules.emplace_back("explicit");
   fields.string("schedule", &plan.schedule, kRequired, schedules);
   read_order(document, fields, plan);
   read_stages(document, fields, plan);

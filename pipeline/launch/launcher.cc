@@ -45,13 +45,13 @@ class SignalReader {
   int fd() const { return fd_.get(); }
   // The next signal that came, 0 if none.
   int next() {
-    signalfd_siginfo info;
+    signalfd_siginfo info{};
     return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                                 : 0;
   }
 
  private:
-  sigset_t signals_, before_;
+  sigset_t signals_{}, before_{};
   void (*pipe_before_)(int) = SIG_DFL;
   Descriptor fd_;
 };
@@ -114,9 +114,10 @@ class Supervisor {
         fmt::format("{}={}", kFolderVariable, folder_.path()), "OMP_WAIT_POLICY=PASSIVE",
         fmt::format("OMP_NUM_THREADS={}", options_.threads_per_rank)};
     for (const auto& [name, value] : options_.environment) {
+      const std::string assignment = name + '=';
       std::erase_if(variables,
-                    [&](const std::string& variable) { return variable.starts_with(name + "="); });
-      variables.push_back(name + "=" + value);
+                    [&](const std::string& variable) { return variable.starts_with(assignment); });
+      variables.push_back(assignment + value);
     }
     return variables;
   }

@@ -15,7 +15,7 @@ namespace stagecraft {
 namespace {
 
 constexpr size_t kOperationWords = 3;
-constexpr size_t kErrorBytes = 256 * 1024;  // a data set's faults are many lines
+constexpr size_t kErrorBytes = size_t{256} * 1024;  // a data set's faults are many lines
 enum ErrorState : uint32_t { kNone = 0, kWriting = 1, kComplete = 2 };
 
 // Text of an operation in words that are stored whole. Two copies: the reader looks at the one that
@@ -77,7 +77,7 @@ bool waits_for_others(Section section) {
 ProgressPage::ProgressPage() : data_(map_page(-1, MAP_SHARED | MAP_ANONYMOUS)) {}
 
 ProgressPage::ProgressPage(int fd) {
-  struct stat status;
+  struct stat status{};
   if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(sizeof(Data))) {
     throw InputError(ExitCode::kIo, fmt::format("descriptor {} is no progress page", fd));
   }
