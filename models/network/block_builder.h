@@ -38,7 +38,7 @@ class BlockBuilder {
   BlockBuilder(GraphBuilder& graph, BlockPlace place, const std::string& name,
                const std::vector<int>& inputs);
 
-  int conv(int x, const std::string& name, ConvShape shape);
+  int conv(int x, const std::string& name, ConvShape conv);
   int linear(int x, const std::string& name, int64_t out_features, bool bias = true);
   int group_norm(int x, const std::string& name, int64_t groups, double eps);
   int layer_norm(int x, const std::string& name);  // eps 1e-5
