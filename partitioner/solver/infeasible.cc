@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "partitioner/base/error.h"
@@ -14,8 +15,7 @@ constexpr int kMoreStages = 4;
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
 double mib_up(int64_t bytes) {
-  return static_cast<double>((bytes + static_cast<int64_t>(kBytesPerMiB) - 1) /
-                             static_cast<int64_t>(kBytesPerMiB));
+  return std::ceil(static_cast<double>(bytes) / kBytesPerMiB);
 }
 
 struct Variant {

@@ -8,7 +8,7 @@ namespace {
 // Bytes of the sequence that starts with `lead`, 0 if none does, and the range of its second byte,
 // which is what rules out long forms, surrogates and code points beyond U+10FFFF.
 struct Sequence {
-  size_t length;
+  size_t length = 0;
   uint8_t second_low = 0x80, second_high = 0xBF;
 };
 

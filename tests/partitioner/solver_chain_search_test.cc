@@ -10,16 +10,16 @@ namespace {
 
 using Chain = ChainSearch::Chain;
 
-struct Problem {
+struct ChainProblem {
   std::vector<std::vector<ChainEdge>> edges;
   std::vector<std::vector<std::vector<int64_t>>> weights;
   std::vector<int64_t> limits;
 };
 
-Problem random_problem(uint64_t seed) {
+ChainProblem random_chain_problem(uint64_t seed) {
   testing::Dice dice(seed);
   const int nodes = 3 + dice.below(7), stages = 1 + dice.below(std::min(4, nodes - 1));
-  Problem problem;
+  ChainProblem problem;
   problem.edges.resize(nodes);
   problem.weights.assign(stages, std::vector<std::vector<int64_t>>(nodes));
   for (int a = 0; a < nodes; ++a) {
@@ -34,7 +34,7 @@ Problem random_problem(uint64_t seed) {
 }
 
 // Every chain, limits ignored, with `excess` as its weight or the largest weight.
-std::vector<Chain> all_chains(const Problem& problem, bool excess) {
+std::vector<Chain> all_chains(const ChainProblem& problem, bool excess) {
   std::vector<Chain> done;
   const auto extend = [&](auto& self, Chain chain) -> void {
     const size_t s = chain.nodes.size() - 1;
@@ -56,7 +56,7 @@ std::vector<Chain> all_chains(const Problem& problem, bool excess) {
   return done;
 }
 
-bool within_limits(const Problem& problem, const Chain& chain) {
+bool within_limits(const ChainProblem& problem, const Chain& chain) {
   for (size_t s = 0; s < problem.limits.size(); ++s) {
     const std::vector<ChainEdge>& edges = problem.edges[chain.nodes[s]];
     const size_t i = std::ranges::find(edges, chain.nodes[s + 1], &ChainEdge::to) - edges.begin();
@@ -68,7 +68,7 @@ bool within_limits(const Problem& problem, const Chain& chain) {
 TEST(SolverChainSearch, ShowsEveryChainInOrderAsEnumerationDoes) {
   int shown_in_total = 0;
   for (uint64_t seed = 0; seed < 500; ++seed) {
-    const Problem problem = random_problem(seed);
+    const ChainProblem problem = random_chain_problem(seed);
     std::vector<Chain> expected;
     for (const Chain& chain : all_chains(problem, false))
       if (within_limits(problem, chain)) expected.push_back(chain);
@@ -94,7 +94,7 @@ TEST(SolverChainSearch, ShowsEveryChainInOrderAsEnumerationDoes) {
 
 TEST(SolverChainSearch, OrdersByExcessAsEnumerationDoes) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const Problem problem = random_problem(seed);
+    const ChainProblem problem = random_chain_problem(seed);
     std::vector<Chain> expected = all_chains(problem, true);
     std::ranges::sort(expected, {}, [](const Chain& c) { return std::tuple(c.weight, c.nodes); });
     std::vector<Chain> shown;
@@ -110,9 +110,9 @@ TEST(SolverChainSearch, OrdersByExcessAsEnumerationDoes) {
 }
 
 TEST(SolverChainSearch, StopsWhenTheVisitorSaysSo) {
-  const Problem problem{.edges = {{{1, 5}, {2, 5}}, {{2, 5}, {3, 5}}, {{3, 5}}, {}},
-                        .weights = {{{0, 0}, {0, 0}, {0}, {}}, {{0, 0}, {0, 0}, {0}, {}}},
-                        .limits = {1, 1}};
+  const ChainProblem problem{.edges = {{{1, 5}, {2, 5}}, {{2, 5}, {3, 5}}, {{3, 5}}, {}},
+                             .weights = {{{0, 0}, {0, 0}, {0}, {}}, {{0, 0}, {0, 0}, {0}, {}}},
+                             .limits = {1, 1}};
   int visits = 0;
   ChainSearch(problem.edges, problem.weights, problem.limits).visit_at(5, [&](const Chain&) {
     ++visits;
