@@ -4,8 +4,12 @@
 # header of another library is found only by linking that library: the dependency order is enforced by the compiler.
 function(stagecraft_warnings target)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  # What clang finds deprecated is inside libstdc++ 12's own stable_sort.
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)  # libstdc++ 12 uses in stable_sort what it has deprecated
+    target_compile_options(${target} PRIVATE -Wno-deprecated-declarations)
+  elseif(CMAKE_UNITY_BUILD)  # g++ takes the files of a unity build for headers
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
 endfunction()
 
 function(stagecraft_library name)
