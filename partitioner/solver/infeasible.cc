@@ -14,9 +14,7 @@ namespace {
 constexpr int kMoreStages = 4;
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
-double mib_up(int64_t bytes) {
-  return std::ceil(static_cast<double>(bytes) / kBytesPerMiB);
-}
+double mib_up(int64_t bytes) { return std::ceil(static_cast<double>(bytes) / kBytesPerMiB); }
 
 struct Variant {
   BlockGraph graph;

@@ -63,8 +63,9 @@ class Allocator final : public c10::Allocator {
 void TrackingAllocator::install() {
   static Allocator allocator;
   static const bool installed = [] {
-    // Blocks take and free the same large tensors in every micro-batch. glibc would map each anew and
-    // have the kernel clear its pages again; without maps and trimming it keeps them for the next one.
+    // Blocks take and free the same large tensors in every micro-batch. glibc would map each anew
+    // and have the kernel clear its pages again; without maps and trimming it keeps them for the
+    // next one.
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, -1);
     c10::SetCPUAllocator(&allocator, /*priority=*/255);

@@ -10,8 +10,8 @@ namespace stagecraft {
 
 class TrackingAllocator {
  public:
-  // Makes it LibTorch's CPU allocator, and glibc keep freed memory for the process (the resident size
-  // never falls). Idempotent. Call before any tensor exists.
+  // Makes it LibTorch's CPU allocator, and glibc keep freed memory for the process (the resident
+  // size never falls). Idempotent. Call before any tensor exists.
   static void install();
   static Bytes current();
   // Highest since `reset_peak`.
