@@ -24,7 +24,7 @@ tsan() {
 fuzz() { tools/fuzz.sh --seconds 10; }
 
 checks=("$@")
-[ $# -gt 0 ] || checks=(format tidy asan tsan fuzz)
+[ $# -gt 0 ] || checks=(format tidy asan tsan)
 for check in "${checks[@]}"; do
   case $check in
     format|tidy|asan|tsan|fuzz) ;;

@@ -60,7 +60,6 @@ if command -v nvidia-smi >/dev/null; then
 fi
 
 [ $build = yes ] || exit 0
-# In one go a unity build takes half the time; who changes files configures without (CONTRIBUTING.md).
-cmake --preset release -DCMAKE_UNITY_BUILD=ON >/dev/null
+cmake --preset release >/dev/null
 cmake --build --preset release --target "${targets[@]}" -- ${STAGECRAFT_NINJA_FLAGS:-}
 echo "setup: done, programs are in build/release/bin"

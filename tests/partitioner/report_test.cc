@@ -96,12 +96,12 @@ TEST(Report, MeasuredStandsBesideThePrediction) {
 }
 
 TEST(Report, LineWithoutAMeasurementIsShownAsPredictedOnly) {
-  Plan plan = toy_plan();
+  Plan plan = three_block_plan();
   plan.ranks[0].memory[MemoryLine::kSlack] = {3 * kMib};
   ReportOptions options;
   options.measured = toy_measured();
   options.measured->plan_hash = plan_hash(plan);
-  const Report report = make_report(plan, toy(), toy_placement(), options);
+  const Report report = make_report(plan, three_blocks(), toy_placement(), options);
   EXPECT_THAT(to_text(report),
               HasSubstr("slack, MiB                       3.0           –       –\n"));
   const auto rank = nlohmann::json::parse(to_json(report))["ranks"][0];
