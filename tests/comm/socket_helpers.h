@@ -34,13 +34,16 @@ inline SocketWorldOptions test_options(const TestFolder& folder, int size) {
   return options;
 }
 
+inline SocketWorld join_as(SocketWorldOptions options, int rank) {
+  options.rank = rank;
+  return connect_socket_world(options);
+}
+
 // Ranks as threads.
 inline std::vector<RankOutcome> run_socket_ranks(
     const SocketWorldOptions& options, const std::function<void(int, SocketWorld&)>& body) {
   return run_ranks(options.size, [&](int rank) {
-    SocketWorldOptions own = options;
-    own.rank = rank;
-    SocketWorld world = connect_socket_world(own);
+    SocketWorld world = join_as(options, rank);
     body(rank, world);
   });
 }

@@ -66,9 +66,7 @@ TEST(SocketMultiProcess, APeerKilledInTheMiddleOfALargeMessageIsSeenAtOnce) {
     TestFolder folder;
     auto options = test_options(folder, 2);
     ChildProcess sender([&] {
-      auto own = options;
-      own.rank = 1;
-      SocketWorld world = connect_socket_world(own);
+      SocketWorld world = join_as(options, 1);
       std::vector<std::byte> large(kBytes);
       world.communicator->send(0, kFirst, {}, nullptr);
       world.communicator->send(0, kTag, {std::span<const std::byte>(large)}, nullptr)->wait();
@@ -97,9 +95,7 @@ TEST(SocketMultiProcess, AKilledPeerIsSeenByASenderInTheMiddle) {
   auto options = test_options(folder, 2);
   Pipe ready;
   ChildProcess receiver([&] {
-    auto own = options;
-    own.rank = 1;
-    SocketWorld world = connect_socket_world(own);
+    SocketWorld world = join_as(options, 1);
     ready.write("r");
     ::pause();
     return 0;
@@ -120,9 +116,7 @@ TEST(SocketMultiProcess, ADeadRankEndsTransfersBetweenOthersAndCollectives) {
   std::vector<ChildProcess> children;
   for (int rank = 0; rank < 4; ++rank) {
     children.emplace_back([&, rank]() -> int {
-      auto own = options;
-      own.rank = rank;
-      SocketWorld world = connect_socket_world(own);
+      SocketWorld world = join_as(options, rank);
       ready.write("r");
       try {
         if (rank == 3) ::pause();
@@ -147,9 +141,7 @@ TEST(SocketMultiProcess, ADeadRankIsFoundByARankThatOnlyComputes) {
   TestFolder folder;
   auto options = test_options(folder, 2);
   ChildProcess peer([&] {
-    auto own = options;
-    own.rank = 1;
-    SocketWorld world = connect_socket_world(own);
+    SocketWorld world = join_as(options, 1);
     ::pause();
     return 0;
   });

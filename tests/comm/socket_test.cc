@@ -235,11 +235,7 @@ TEST(Socket, MissingRanksAreNamedAtTheStartUpDeadline) {
   TestFolder folder;
   auto options = test_options(folder, 4);
   options.startup_deadline = 100ms;
-  const auto outcomes = run_ranks(2, [&](int i) {
-    auto own = options;
-    own.rank = i == 0 ? 0 : 2;
-    connect_socket_world(own);
-  });
+  const auto outcomes = run_ranks(2, [&](int i) { join_as(options, i == 0 ? 0 : 2); });
   EXPECT_EQ(outcomes[0].code, ExitCode::kStartup);
   EXPECT_THAT(outcomes[0].text, HasSubstr("rank 0 waited 100 ms for rank 1, "));
   EXPECT_EQ(outcomes[1].code, ExitCode::kStartup);
@@ -293,9 +289,8 @@ TEST(Socket, AWrongCookieIsNeverLetIn) {
   options.startup_deadline = 100ms;
   const auto outcomes = run_ranks(2, [&](int rank) {
     auto own = options;
-    own.rank = rank;
     own.cookie[15] ^= static_cast<std::byte>(rank);
-    connect_socket_world(own);
+    join_as(own, rank);
   });
   EXPECT_EQ(outcomes[0].code, ExitCode::kStartup);
   EXPECT_EQ(outcomes[1].code, ExitCode::kStartup);

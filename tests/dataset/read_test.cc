@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include "partitioner/base/error.h"
 #include "pipeline/dataset/dataset.h"
 #include "pipeline/dataset/utf8.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
@@ -32,16 +32,6 @@ std::string faults_of(const std::string& content) {
   TempFolder folder;
   folder.write("prompt.json", content);
   return read_dataset(folder.path().string()).faults.text();
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kDataInvalid);
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(ReadDataset, GivesSamplesInOrderWithTheirLines) {
@@ -78,7 +68,7 @@ TEST(ReadDataset, NamesAllFaultsAtOnceWithTheirLines) {
                                            HasSubstr(index + ":3: key \"prompt\" is missing"),
                                            HasSubstr(index + ":5: not a JSON object"),
                                            Not(HasSubstr(":1:")), Not(HasSubstr(":4:"))));
-  EXPECT_THAT(message_of([&] { require_valid(dataset, 1); }), HasSubstr(":5: "));
+  EXPECT_THAT(data_fault([&] { require_valid(dataset, 1); }), HasSubstr(":5: "));
 }
 
 TEST(ReadDataset, RefusesWrongTypes) {
@@ -128,26 +118,26 @@ TEST(ReadDataset, ExplainsAJsonArray) {
 
 TEST(ReadDataset, RefusesAMissingFolderAndAMissingIndex) {
   TempFolder folder;
-  EXPECT_THAT(message_of([&] { read_dataset(folder.file("nothing")); }),
+  EXPECT_THAT(data_fault([&] { read_dataset(folder.file("nothing")); }),
               HasSubstr("nothing: No such file"));
-  EXPECT_THAT(message_of([&] { read_dataset(folder.path().string()); }), HasSubstr("prompt.json"));
+  EXPECT_THAT(data_fault([&] { read_dataset(folder.path().string()); }), HasSubstr("prompt.json"));
 }
 
 TEST(ReadDataset, RefusesAPipeInPlaceOfTheIndexWithoutWaiting) {
   TempFolder folder;
   ASSERT_EQ(::mkfifo(folder.file("prompt.json").c_str(), 0600), 0);
-  EXPECT_THAT(message_of([&] { read_dataset(folder.path().string()); }), HasSubstr("prompt.json"));
+  EXPECT_THAT(data_fault([&] { read_dataset(folder.path().string()); }), HasSubstr("prompt.json"));
 }
 
 TEST(RequireValid, RefusesAnEmptyDatasetAndOneSmallerThanABatch) {
   TempFolder folder;
   folder.write("prompt.json", "\n");
-  EXPECT_THAT(message_of([&] { require_valid(read_dataset(folder.path().string()), 1); }),
+  EXPECT_THAT(data_fault([&] { require_valid(read_dataset(folder.path().string()), 1); }),
               HasSubstr("no samples"));
   folder.write("prompt.json", std::string(kGood) + "\n" + kGood);
   const Dataset two = read_dataset(folder.path().string());
   EXPECT_NO_THROW(require_valid(two, 2));
-  EXPECT_THAT(message_of([&] { require_valid(two, 3); }),
+  EXPECT_THAT(data_fault([&] { require_valid(two, 3); }),
               HasSubstr("2 samples are fewer than one batch of 3"));
 }
 
@@ -159,7 +149,7 @@ class FindDataFile : public ::testing::Test {
     dataset_ = read_dataset(folder_.file("set"));
   }
   std::string fault(const std::string& relative) {
-    return message_of([&] { find_data_file(dataset_, relative); });
+    return data_fault([&] { find_data_file(dataset_, relative); });
   }
   TempFolder folder_;
   Dataset dataset_;
@@ -179,7 +169,7 @@ TEST_F(FindDataFile, FollowsLinksInsideTheFolderOnly) {
   std::filesystem::create_symlink("a.png", folder_.file("set/inside.png"));
   std::filesystem::create_symlink("../secret.png", folder_.file("set/outside.png"));
   std::filesystem::create_symlink(folder_.path(), folder_.file("set/up"));
-  EXPECT_EQ(fault("inside.png"), "no error");
+  EXPECT_EQ(fault("inside.png"), "no fault");
   EXPECT_THAT(fault("outside.png"), HasSubstr("leads out of the folder"));
   EXPECT_THAT(fault("up/secret.png"), HasSubstr("leads out of the folder"));
 }

@@ -245,11 +245,6 @@ TEST(TrainingGraph, SavedBytesOfOneSampleAt512) {
   EXPECT_NEAR(decoder.kept, 662.2, 0.1);
 }
 
-TEST(TrainingGraph, TinyModelOfTheTestsIsTheModelFile) {
-  EXPECT_EQ(tiny_model(),
-            read_model_config(STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet_tiny.yaml"));
-}
-
 TEST(TrainingGraph, SizeThatIsNoMultipleOf64IsRefused) {
   try {
     build_training_graph(tiny_model(), 128, 200, {});

@@ -13,18 +13,9 @@
 namespace stagecraft {
 namespace {
 
-using testing::distance;
-using testing::kHeight;
-using testing::kOutputTolerance;
-using testing::kWidth;
-using testing::parameters;
-using testing::reference;
-using testing::TensorMap;
-using testing::tiny_model;
-
 TEST(FrozenParity, VaePosteriorEqualsDiffusers) {
   at::set_num_threads(1);
-  const BlockGraph graph = build_vae_encoder(tiny_model(), kWidth, kHeight);
+  const BlockGraph graph = build_vae_encoder(tiny_model(), kTinyWidth, kTinyHeight);
   const at::Tensor moments = run_chain(graph, reference("inputs").at("image"), parameters(graph));
   const std::vector<at::Tensor> halves = moments.chunk(2, 1);
   const TensorMap theirs = reference("outputs");
@@ -35,7 +26,7 @@ TEST(FrozenParity, VaePosteriorEqualsDiffusers) {
 
 TEST(FrozenParity, VaeDecodeEqualsDiffusers) {
   at::set_num_threads(1);
-  const BlockGraph graph = build_vae_decoder(tiny_model(), kWidth, kHeight);
+  const BlockGraph graph = build_vae_decoder(tiny_model(), kTinyWidth, kTinyHeight);
   const at::Tensor image = run_chain(graph, reference("inputs").at("latents"), parameters(graph));
   EXPECT_LE(distance(image, reference("outputs").at("vae.decoded")), kOutputTolerance);
 }

@@ -32,8 +32,8 @@ std::string name_and_shape(const Param& param) {
 
 TEST(NetworkNames, EveryParameterIsNamedAndShapedAsInDiffusersAndTransformers) {
   std::set<std::string> theirs;
-  std::istringstream lines(stagecraft::testing::run_command(
-      "'" STAGECRAFT_PYTHON "' '" STAGECRAFT_SOURCE_DIR "/tests/python/list_parameters.py'"));
+  std::istringstream lines(run_command("'" STAGECRAFT_PYTHON "' '" STAGECRAFT_SOURCE_DIR
+                                       "/tests/python/list_parameters.py'"));
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("parameter ")) theirs.insert(line.substr(10));
   }

@@ -17,15 +17,6 @@
 namespace stagecraft {
 namespace {
 
-using testing::distance;
-using testing::kHeight;
-using testing::kOutputTolerance;
-using testing::kWidth;
-using testing::parameters;
-using testing::reference;
-using testing::TensorMap;
-using testing::tiny_model;
-
 constexpr double kGradientTolerance = 5e-5;
 
 // The training graph as one autograd graph: what single-device training in one piece computes.
@@ -35,7 +26,7 @@ struct WholeGraph {
   std::vector<std::vector<at::Tensor>> params;
 
   explicit WholeGraph(const TrainableConfig& trainable)
-      : graph(build_training_graph(tiny_model(), kWidth, kHeight, trainable)),
+      : graph(build_training_graph(tiny_model(), kTinyWidth, kTinyHeight, trainable)),
         values(graph.values.size()),
         params(parameters(graph)) {
     TensorMap inputs = reference("inputs");

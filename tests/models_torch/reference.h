@@ -22,19 +22,15 @@
 #include <utility>
 #include <vector>
 
-#include "models/config/model_config.h"
 #include "models/torch/runner.h"
 #include "models/weights/safetensors.h"
 #include "partitioner/base/sha256.h"
 #include "partitioner/graph/graph.h"
+#include "tests/support/tiny_model.h"
 
-namespace stagecraft::testing {
+namespace stagecraft {
 
 using TensorMap = std::map<std::string, at::Tensor>;
-
-inline std::string tiny_model_file() {
-  return STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet_tiny.yaml";
-}
 
 // Standard output and error of a shell command; throws, with them, when it fails.
 inline std::string run_command(const std::string& command) {
@@ -74,7 +70,7 @@ inline std::filesystem::path reference_folder() {
                   " -c \"from importlib.metadata import version as v;"
                   " print(v('torch'), v('diffusers'), v('transformers'))\"");
   const std::string key =
-      sha256_hex(sha256_hex_of_file(script) + sha256_hex_of_file(tiny_model_file()) + versions);
+      sha256_hex(sha256_hex_of_file(script) + sha256_hex_of_file(kTinyModelFile) + versions);
   const std::filesystem::path parent = STAGECRAFT_BIN_DIR "/../reference";
   std::filesystem::create_directories(parent);
   const std::filesystem::path folder = parent / key.substr(0, 16);
@@ -88,7 +84,7 @@ inline std::filesystem::path reference_folder() {
     }
     const std::string partial = folder.string() + ".partial";
     std::filesystem::create_directories(partial);
-    run_command("'" + python + "' '" + script + "' '" + tiny_model_file() + "' '" + partial + "'");
+    run_command("'" + python + "' '" + script + "' '" + kTinyModelFile + "' '" + partial + "'");
     std::filesystem::rename(partial, folder);
   }
   close(lock);
@@ -101,7 +97,6 @@ inline TensorMap reference(const std::string& name) {
   return read_tensors((folder / (name + ".safetensors")).string());
 }
 
-inline constexpr int64_t kWidth = 128, kHeight = 192;
 inline constexpr double kOutputTolerance = 1e-5;
 
 // Largest difference, relative to the largest value of the reference.
@@ -110,8 +105,6 @@ inline double distance(const at::Tensor& ours, const at::Tensor& theirs) {
   if (ours.sizes() != theirs.sizes()) return 1.0;
   return ((ours - theirs).abs().max() / theirs.abs().max()).item<double>();
 }
-
-inline ModelConfig tiny_model() { return read_model_config(tiny_model_file()); }
 
 // The reference weights of each block.
 inline std::vector<std::vector<at::Tensor>> parameters(const BlockGraph& graph) {
@@ -124,4 +117,4 @@ inline std::vector<std::vector<at::Tensor>> parameters(const BlockGraph& graph) 
   return result;
 }
 
-}  // namespace stagecraft::testing
+}  // namespace stagecraft

@@ -13,6 +13,7 @@
 #include "pipeline/data/cache.h"
 #include "pipeline/data/cache_layout.h"
 #include "pipeline/dataset/manifest.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_encoder.h"
 #include "tests/support/picture_set.h"
 
@@ -29,13 +30,7 @@ class Cache : public ::testing::Test {
  protected:
   CacheSummary fill() { return fill_cache(set_.read(), encoder_, set_.options()); }
   std::string fault() {
-    try {
-      fill();
-    } catch (const InputError& error) {
-      EXPECT_EQ(error.code(), ExitCode::kDataInvalid);
-      return error.what();
-    }
-    return "no fault";
+    return data_fault([this] { fill(); });
   }
   int64_t tensor_files() const {
     int64_t files = 0;

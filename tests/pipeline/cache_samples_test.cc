@@ -7,12 +7,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "partitioner/base/error.h"
 #include "pipeline/data/cache_layout.h"
 #include "pipeline/data/cached_samples.h"
 #include "pipeline/data/images.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/fake_encoder.h"
 #include "tests/support/picture_set.h"
 
@@ -39,15 +39,6 @@ class FromCache : public ::testing::Test {
   // The encoder's input of a sample.
   static at::Tensor image(int sample) {
     return target_tensor(decode_picture(encode(PictureSet::picture(sample), ".png"))).unsqueeze(0);
-  }
-  std::string fault(const std::function<void()>& action) {
-    try {
-      action();
-    } catch (const InputError& error) {
-      EXPECT_EQ(error.code(), ExitCode::kDataInvalid);
-      return error.what();
-    }
-    return "no fault";
   }
 
   PictureSet set_{4};
@@ -123,10 +114,10 @@ TEST_F(FromCache, HintIsTheSourceInZeroToOne) {
 TEST_F(FromCache, NamesASourceThatVanishedOrChanged) {
   CachedSamples samples = open();
   std::filesystem::remove(set_.path("s2.png"));
-  EXPECT_THAT(fault([&] { samples.hint(draws_); }),
+  EXPECT_THAT(data_fault([&] { samples.hint(draws_); }),
               HasSubstr("prompt.json:3: source \"s2.png\": no such file"));
   set_.write("s2.png", encode(PictureSet::picture(7), ".png"));
-  EXPECT_THAT(fault([&] { samples.hint(draws_); }),
+  EXPECT_THAT(data_fault([&] { samples.hint(draws_); }),
               HasSubstr(":3: source \"s2.png\": changed since"));
 }
 
@@ -138,25 +129,25 @@ TEST_F(FromCache, NamesACacheFileWithAFlippedBit) {
   file.put('\x55');
   file.close();
   EXPECT_THAT(
-      fault([&] { open().latents(draws_); }),
+      data_fault([&] { open().latents(draws_); }),
       AllOf(HasSubstr(path), HasSubstr("checksum of \"std\""), HasSubstr("delete this file")));
 }
 
 TEST_F(FromCache, NamesACacheFileThatIsGone) {
   const std::string key = read_manifest(manifest_).captions[0];
   std::filesystem::remove(CacheStore(set_.cache(), kCaptionsFolder).path_of(key));
-  EXPECT_EQ(fault([&] { open().context(draws_); }), "no fault");
-  EXPECT_THAT(fault([&] { open(1.0).context(draws_); }), HasSubstr(key));
+  EXPECT_EQ(data_fault([&] { open().context(draws_); }), "no fault");
+  EXPECT_THAT(data_fault([&] { open(1.0).context(draws_); }), HasSubstr(key));
 }
 
 TEST_F(FromCache, RefusesAnIndexThatChangedAndAnotherResolution) {
-  EXPECT_THAT(fault([&] {
+  EXPECT_THAT(data_fault([&] {
                 CachedSamples(set_.read(), model_,
                               {.manifest = manifest_, .width = 96, .height = 64});
               }),
               HasSubstr("filled for 64 x 96 pixels, not for 96 x 64"));
   set_.add("s0.png", "t0.png", "one more");
-  EXPECT_THAT(fault([&] { open(); }), HasSubstr("changed since the cache was filled"));
+  EXPECT_THAT(data_fault([&] { open(); }), HasSubstr("changed since the cache was filled"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "partitioner/base/error.h"
 #include "pipeline/data/images.h"
 #include "pipeline/dataset/image_header.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/pictures.h"
 
 namespace stagecraft {
@@ -22,13 +23,7 @@ uint8_t channel(const Picture& picture, int64_t x, int64_t y, int64_t c) {
 }
 
 std::string fault_of(const std::string& file) {
-  try {
-    decode_picture(file);
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kDataInvalid);
-    return error.what();
-  }
-  return "decoded";
+  return data_fault([&] { decode_picture(file); });
 }
 
 std::string big_endian(uint32_t value) {
@@ -88,7 +83,7 @@ TEST(Decode, RefusesAFileThatIsCutShortAnywhere) {
   for (const char* extension : {".png", ".jpg", ".webp", ".bmp"}) {
     const std::string whole = encode(ramp_picture(40, 24), extension);
     for (size_t length = 0; length < whole.size(); length += whole.size() / 23 + 1) {
-      EXPECT_NE(fault_of(whole.substr(0, length)), "decoded") << extension << " at " << length;
+      EXPECT_NE(fault_of(whole.substr(0, length)), "no fault") << extension << " at " << length;
     }
     EXPECT_THAT(fault_of(whole.substr(0, whole.size() / 2)), HasSubstr("cut short")) << extension;
   }

@@ -26,4 +26,16 @@ CaughtError caught(F&& f) {
   return {};
 }
 
+// What is wrong with the data as the user is told; "no fault" when nothing is thrown.
+template <typename F>
+std::string data_fault(F&& f) {
+  try {
+    f();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kDataInvalid);
+    return error.what();
+  }
+  return "no fault";
+}
+
 }  // namespace stagecraft
