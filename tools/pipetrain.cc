@@ -1,6 +1,6 @@
 // pipetrain: trains what a plan describes, one process per rank.
-#include <algorithm>
-#include <thread>
+#include <set>
+#include <sstream>
 
 #include "cli.h"
 #include "pipeline/launch/launcher.h"
@@ -13,9 +13,41 @@ namespace {
 
 struct CommandLine {
   TrainOptions options;
-  std::string config;
+  std::string config, audit_steps;
   bool help_only = false;
 };
+
+// "0,1,19" and "0-19", ascending and each once. Throws Error (2).
+std::vector<int64_t> read_audit_steps(const std::string& text, int64_t steps) {
+  std::set<int64_t> chosen;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int64_t first = -1, last = -1;
+    char dash = '-';
+    std::istringstream numbers(part);
+    numbers >> first;
+    const bool single = numbers.eof();
+    if (single) {
+      last = first;
+    } else {
+      numbers >> dash >> last;
+    }
+    if (!numbers || !numbers.eof() || dash != '-' || first < 0 || last < first) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--audit-steps: {} is not a list such as 0,1,19 or 0-19", text));
+    }
+    if (last >= steps) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--audit-steps: {} is beyond the last step, {}", last, steps - 1));
+    }
+    constexpr int64_t kMost = 10000;
+    if (last - first >= kMost) {
+      throw Error(ExitCode::kUsage, fmt::format("--audit-steps: at most {} steps in a row", kMost));
+    }
+    for (int64_t step = first; step <= last; ++step) chosen.insert(step);
+  }
+  return {chosen.begin(), chosen.end()};
+}
 
 // Reads flags over the training file over defaults.
 CommandLine read_command_line(int argc, char** argv) {
@@ -63,6 +95,14 @@ CommandLine read_command_line(int argc, char** argv) {
   app.add_option("--timeout", options.timeout_seconds,
                  "seconds that any wait may last without progress (default 600)")
       ->check(CLI::Range(1L, 86400L));
+  auto* audit = app.add_option("--audit", options.audit,
+                               "folder for all numbers of some steps, which tools/audit.py redoes "
+                               "with diffusers and torch.optim")
+                    ->check(kNotEmpty);
+  app.add_option("--audit-steps", line.audit_steps,
+                 "0-based, such as 0,1,19 or 0-19 (default: the first two)")
+      ->needs(audit)
+      ->check(kNotEmpty);
   bool as_json = false;  // read by run_main
   app.add_flag("--json", as_json, "end with one JSON object when something fails");
   if (!parse_command_line(app, argc, argv)) {
@@ -87,6 +127,11 @@ CommandLine read_command_line(int argc, char** argv) {
     if (seed->count() == 0) options.seed = config.seed;
     options.caption_dropout = config.caption_dropout;
     options.config = config;
+  }
+  if (!options.audit.empty()) {
+    const std::string first_two = options.steps == 1 ? "0" : "0,1";
+    options.audit_steps =
+        read_audit_steps(line.audit_steps.empty() ? first_two : line.audit_steps, options.steps);
   }
   return line;
 }

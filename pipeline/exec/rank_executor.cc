@@ -67,6 +67,7 @@ struct RankExecutor::State {
   StepOutput output;
   ActionKind activity = ActionKind::kForward;
   std::function<void(ActionKind)> on_activity;
+  std::function<void(std::string_view, int, const at::Tensor&)> on_data;
 
   State(const ExecutionPlan& the_plan, int the_rank, RankParameters& the_parameters,
         Communicator& the_comm, SampleSource& the_samples)
@@ -131,18 +132,28 @@ struct RankExecutor::State {
   at::Tensor local_input(int value, int micro_batch) {
     const std::string& name = value_at(value).name;
     const auto of = draws_of(micro_batch);
-    if (name == kInputContext) return samples.context(of);
-    if (name == kInputHint) return samples.hint(of);
-    const at::Tensor timesteps = draw_timesteps(plan.seed, of, plan.model.noise.timesteps);
+    const auto shown = [&](std::string_view what, at::Tensor tensor) {
+      show(what, micro_batch, tensor);
+      return tensor;
+    };
+    if (name == kInputContext) return shown("context", samples.context(of));
+    if (name == kInputHint) return shown("hint", samples.hint(of));
+    const at::Tensor timesteps =
+        shown("timesteps", draw_timesteps(plan.seed, of, plan.model.noise.timesteps));
     if (name == kInputTimesteps) return timesteps;
     if (name == kInputNoisyLatents) {
-      return add_noise(samples.latents(of), noise_of(value, micro_batch), timesteps, alphas);
+      const at::Tensor latents = shown("latents", samples.latents(of));
+      return add_noise(latents, shown("noise", noise_of(value, micro_batch)), timesteps, alphas);
     }
     throw InternalError(fmt::format("nobody makes the local input {}", name));
   }
 
   at::Tensor noise_of(int value, int micro_batch) const {
     return draw_noise(plan.seed, draws_of(micro_batch), value_at(value).shape);
+  }
+
+  void show(std::string_view what, int micro_batch, const at::Tensor& tensor) const {
+    if (on_data) on_data(what, micro_batch, tensor);
   }
 
   // ---- messages ----
@@ -316,8 +327,12 @@ struct RankExecutor::State {
   void compute_loss(int micro_batch) {
     at::NoGradGuard no_grad;
     const at::Tensor prediction_nchw = use_value(plan.graph.output, micro_batch);
-    const at::Tensor error_nchw = prediction_nchw - noise_of(plan.graph.output, micro_batch);
+    const at::Tensor target_nchw = noise_of(plan.graph.output, micro_batch);
+    const at::Tensor error_nchw = prediction_nchw - target_nchw;
     const at::Tensor losses = error_nchw.square().mean(at::IntArrayRef{1, 2, 3});
+    show("prediction", micro_batch, prediction_nchw);
+    show("target", micro_batch, target_nchw);
+    show("losses", micro_batch, losses);
     output.sample_losses.resize(draws.size());
     const auto first = draws_of(micro_batch).data() - draws.data();
     std::copy_n(losses.const_data_ptr<float>(), losses.numel(),
@@ -433,6 +448,7 @@ StepOutput RankExecutor::run(RunMode mode, int64_t step, std::span<const Draw> d
   state.draws = draws;
   state.output = {};
   state.on_activity = on_activity;
+  state.on_data = on_data;
   if (mode == RunMode::kTrain) state.parameters.clear_gradients();
   const auto& actions = state.plan.schedule.ranks[static_cast<size_t>(state.rank)];
   for (size_t i = 0; i < actions.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "models/config/model_config.h"
@@ -68,6 +69,11 @@ class RankExecutor {
   // Called with kSend or kReceive before the rank waits for a peer, and with the action's own kind
   // when it goes on.
   std::function<void(ActionKind)> on_activity;
+  // Shows what the step is made from and ends in, at the moment of its use: "context", "hint",
+  // "timesteps", "latents", "noise" where a block takes such an input; "prediction", "target",
+  // "losses" on the rank of the last stage. [n, ...] of one micro-batch, contiguous; not to be
+  // changed or kept.
+  std::function<void(std::string_view what, int micro_batch, const at::Tensor&)> on_data;
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "pipeline/exec/rank_executor.h"
 #include "pipeline/exec/tracking_allocator.h"
 #include "pipeline/profile/profiler.h"
+#include "pipeline/train/audit.h"
 #include "pipeline/train/console.h"
 #include "pipeline/train/handshake.h"
 #include "pipeline/train/metrics.h"
@@ -104,6 +106,10 @@ class Loop {
       page_.set_action(index, to_string(action), action.micro_batch);
     };
     executor.on_activity = [this](ActionKind kind) { enter(section_of(kind)); };
+    observer_ = make_observer(job_, comm_.rank(), parameters, [this] { page_.beat(); });
+    executor.on_data = [this](std::string_view what, int micro_batch, const at::Tensor& tensor) {
+      observer_->data(what, micro_batch, tensor);
+    };
     LoopEnd end = evaluate(executor, "before") ? LoopEnd::kFinished : LoopEnd::kNotStarted;
     if (end == LoopEnd::kFinished) end = train(executor, parameters);
     if (end == LoopEnd::kFinished) evaluate(executor, "after");
@@ -197,11 +203,14 @@ class Loop {
       step_ = step;
       const double start = seconds_now(), cpu_start = process_cpu_seconds();
       const auto draws = batch_of_step(options.seed, samples_.size(), job_.plan.train.batch, step);
+      observer_->begin(step, draws);
       const StepOutput output = executor.run(RunMode::kTrain, step, draws);
       enter(Section::kVote);
       const double norm = global_gradient_norm(parameters, control_, step);
       enter(Section::kOptimizer);
+      observer_->gradients_ready(norm);
       optimizer_step(parameters, options.optimizer, norm, step);
+      observer_->updated();
       if (output.peak.total > peak_in_blocks_.total) peak_in_blocks_ = output.peak;
       const auto facts = gather_plain(fmt::format("end of step {}", step),
                                       StepFacts{.loss_sum = sum_of(output.sample_losses),
@@ -315,6 +324,7 @@ class Loop {
   ControlChannel& control_;
   ProgressPage& page_;
   const std::atomic<bool>& stop_;
+  std::unique_ptr<StepObserver> observer_;
   int64_t step_ = -1;
   PeakMemory peak_in_blocks_;
   Bytes peak_;  // of the training steps

@@ -16,6 +16,7 @@
 #include "partitioner/base/descriptor.h"
 #include "partitioner/plan/report.h"
 #include "pipeline/launch/launcher.h"
+#include "pipeline/train/audit_folder.h"
 #include "pipeline/train/children.h"
 #include "pipeline/train/console.h"
 #include "pipeline/train/job.h"
@@ -117,6 +118,7 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   fs::remove(options.out + "/metrics.jsonl");
   fs::remove(options.out + "/measured.json");
   keep_plan(job);
+  if (!options.audit.empty()) say(start_audit(job));
 
   const std::chrono::milliseconds stall_limit(options.timeout_seconds * 1000);
   const auto run = [&](const char* role, int ranks, std::vector<std::string> labels) {

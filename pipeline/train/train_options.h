@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "partitioner/plan/train_config.h"
 
@@ -26,7 +27,9 @@ struct TrainOptions {
   OptimizerConfig optimizer;
   int evaluate_batches = 0;  // batches of the fixed set whose mean loss is shown before and after
   int threads_per_rank = 1;
-  int64_t timeout_seconds = 600;  // of any single wait for a peer
+  int64_t timeout_seconds = 600;     // of any single wait for a peer
+  std::string audit;                 // folder for audit files; empty: none
+  std::vector<int64_t> audit_steps;  // ascending, each below `steps`
 };
 
 }  // namespace stagecraft

@@ -1,0 +1,168 @@
+// pipetrain --audit and tools/audit.py: the product against diffusers and torch.optim.AdamW.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tests/support/python.h"
+#include "tests/tools/audited_run.h"
+
+namespace stagecraft {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class AuditMultiProcess : public AuditedRun {
+ protected:
+  std::string audited(const std::string& steps) const {
+    return fmt::format("--audit {} --audit-steps {}", folder_.file("audit"), steps);
+  }
+
+  // 20 steps in `stages` processes, followed by diffusers from the same start.
+  void expect_twenty_steps_as_diffusers(int stages, const std::string& flags) {
+    const ProgramEnd trained =
+        train(plan_for(stages, flags), "out", "--steps 20 " + audited("0-19"));
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    const ProgramEnd followed = audit("--follow --json");
+    ASSERT_EQ(followed.code, 0) << followed.out << followed.err;
+    const json report = json::parse(followed.out);
+    EXPECT_EQ(report["bounds"]["loss"], 1e-5);
+    EXPECT_EQ(report["bounds"]["norm"], 1e-5);
+    EXPECT_EQ(report["bounds"]["update"], 1e-3);
+    ASSERT_EQ(report["steps"].size(), 20u);
+    int clipped = 0;
+    double loss = 0, norm = 0;
+    for (const json& step : report["steps"]) {
+      clipped += step["clipped"].get<bool>() ? 1 : 0;
+      loss = std::max(loss, step["loss"].get<double>());
+      norm = std::max(norm, step["norm"].get<double>());
+    }
+    fmt::print("worst loss {:.1e}, worst norm {:.1e}, update {:.1e}, {} of 20 steps clipped\n",
+               loss, norm, report["steps"].back()["update"].get<double>(), clipped);
+    // Clipping must act in some steps and not in others, or it was not looked at.
+    EXPECT_GT(clipped, 0);
+    EXPECT_LT(clipped, 20);
+  }
+};
+
+TEST_F(AuditMultiProcess, TwentyStepsOfControlNetAreDiffusersSteps) {
+  expect_twenty_steps_as_diffusers(3, "");
+}
+
+// The other choices of what is trained: each takes as long again.
+class AuditSlow : public AuditMultiProcess {};
+
+TEST_F(AuditSlow, TwentyStepsOfControlNetAndDecoderAreDiffusersSteps) {
+  expect_twenty_steps_as_diffusers(2, "--sd-unlocked");
+}
+
+TEST_F(AuditSlow, TwentyStepsOfMiddleControlAreDiffusersSteps) {
+  clip_ = 2;
+  expect_twenty_steps_as_diffusers(2, "--only-mid-control");
+}
+
+TEST_F(AuditSlow, TwentyStepsOfTheWholeUNetAreDiffusersSteps) {
+  clip_ = 40;
+  expect_twenty_steps_as_diffusers(2, "--what unet");
+}
+
+TEST_F(AuditMultiProcess, AuditingChangesNoBitOfTheTraining) {
+  const std::string plan = plan_for(2);
+  ASSERT_EQ(train(plan, "without", "--steps 3").code, 0);
+  folder_.write("audit/audit.json", "of a run that came to no step");
+  const ProgramEnd with = train(plan, "with", "--steps 3 " + audited("0,2"));
+  ASSERT_EQ(with.code, 0) << with.err;
+  const auto trained = [&](const std::string& out) {
+    return sha256_hex_of_file(folder_.file(out) +
+                              "/controlnet/diffusion_pytorch_model.safetensors");
+  };
+  EXPECT_EQ(trained("with"), trained("without"));
+  const auto numbers = [&](const std::string& out) {
+    std::istringstream lines(text_of(folder_.file(out) + "/metrics.jsonl"));
+    std::vector<json> metrics;
+    for (std::string line; std::getline(lines, line);) {
+      metrics.push_back(json::parse(line));
+      metrics.back().erase("seconds");
+      metrics.back().erase("samples_per_second");
+    }
+    return metrics;
+  };
+  ASSERT_EQ(numbers("with").size(), 3u);
+  EXPECT_EQ(numbers("with"), numbers("without"));
+  EXPECT_FALSE(fs::exists(folder_.file("audit/step_000001")));
+}
+
+TEST_F(AuditMultiProcess, AnyChangedNumberIsNoticed) {
+  const ProgramEnd trained = train(plan_for(2), "out", "--steps 2 " + audited("0,1"));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  run_python("python/audit_mutants.py", {folder_.file("audit"), weights(), folder_.file("scratch")},
+             folder_.file("log"));
+}
+
+TEST_F(AuditMultiProcess, TheCommandsOfTheReadmeProveARun) {
+  const std::string readme = text_of(source("README.md")), title = "## Prove it on your own data";
+  const size_t section = readme.find(title);
+  ASSERT_NE(section, std::string::npos);
+  const size_t begin = readme.find("```sh\n", section) + 6, end = readme.find("```", begin);
+  std::string commands = readme.substr(begin, end - begin);
+  // In this order: what comes in may look like what is looked for.
+  const std::vector<std::pair<std::string, std::string>> places = {
+      {"build/release/bin", STAGECRAFT_BIN_DIR},
+      {".venv/bin/python", STAGECRAFT_PYTHON},
+      {"runs/", folder_.path().string() + "/"},
+      {"plan.yaml", plan_for(2)},
+      {"configs/train/sd15_controlnet.yaml", folder_.file("train.yaml")},
+      {"data/circles", inputs() + "/data"},
+      {"FOLDER_OF_SD15", weights()},
+  };
+  for (const auto& [from, to] : places) {
+    ASSERT_NE(commands.find(from), std::string::npos) << from;
+    for (size_t at = 0; (at = commands.find(from, at)) != std::string::npos; at += to.size()) {
+      commands.replace(at, from.size(), to);
+    }
+  }
+  const ProgramEnd proved = run(
+      fmt::format("sh -e {}", folder_.write("commands.sh", "cd " + source("") + "\n" + commands)));
+  EXPECT_EQ(proved.code, 0) << proved.out << proved.err;
+  EXPECT_THAT(proved.out,
+              HasSubstr("verdict: all 2 step(s) are what diffusers and torch.optim.AdamW compute"));
+}
+
+class AuditRefusedMultiProcess : public AuditMultiProcess {};
+
+TEST_F(AuditRefusedMultiProcess, AFolderThatHoldsFiles) {
+  folder_.write("audit/old", "");
+  const ProgramEnd refused = train(plan_for(1), "out", "--steps 2 " + audited("0"));
+  EXPECT_EQ(refused.code, 12);
+  EXPECT_THAT(refused.err, HasSubstr("holds files already; choose another folder"));
+}
+
+TEST_F(AuditRefusedMultiProcess, StepsThatAreNoneOrBeyondTheEnd) {
+  const std::string plan = plan_for(1);
+  for (const char* steps : {"0,2", "1-", "-1", "a", "1-0", "0;1", "0-99999999999"}) {
+    const ProgramEnd refused =
+        train(plan, "out", "--steps 2 " + audited(fmt::format("'{}'", steps)));
+    EXPECT_EQ(refused.code, 2) << steps;
+    EXPECT_THAT(refused.err, HasSubstr("--audit-steps")) << steps;
+  }
+}
+
+TEST_F(AuditRefusedMultiProcess, AFileThatCannotBeWrittenEndsTheRunWithItsName) {
+  const std::string plan = plan_for(2);
+  ASSERT_EQ(train(plan, "out", "--steps 1").code, 0);  // fills the cache
+  // The audit's files are the first of more than 4 MiB.
+  const ProgramEnd ended = run(fmt::format(
+      "sh -c 'ulimit -f 8192; exec {}'", train_command(plan, "full", "--steps 1 " + audited("0"))));
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("/step_000000/rank_"), HasSubstr("File too large")));
+  for (const auto& entry : fs::recursive_directory_iterator(folder_.file("audit"))) {
+    EXPECT_NE(entry.path().extension(), ".safetensors") << "a half-written file has its name";
+  }
+}
+
+}  // namespace
+}  // namespace stagecraft
