@@ -41,12 +41,6 @@ struct StepFacts {
   int64_t peak_bytes = 0;
 };
 
-struct MeasuredFacts {
-  RankMemory memory;
-  Bytes peak_allocator, peak_rss, base_rss;
-  double busy_seconds, step_seconds, cpu_seconds;
-};
-
 // Summed in batch order, so that the value does not depend on the pipeline.
 double sum_of(const std::vector<float>& losses) {
   double sum = 0;
@@ -279,8 +273,8 @@ class Loop {
   }
 
   void write_measurements(const RankParameters& parameters) {
-    MeasuredFacts facts{};
-    RankMemory& memory = facts.memory;
+    MeasuredRank mine;
+    RankMemory& memory = mine.memory;
     memory[MemoryLine::kProcessBase] = base_rss_;
     for (const ParameterSlot& slot : parameters.slots()) {
       memory[MemoryLine::kWeights] += {static_cast<int64_t>(slot.weight.nbytes())};
@@ -293,28 +287,19 @@ class Loop {
     memory[MemoryLine::kWorkspace] = peak_in_blocks_.workspace;
     memory[MemoryLine::kActivations] = peak_ - memory.without_base();  // the rest
     const double steps = static_cast<double>(std::max<int64_t>(measured_steps_, 1));
-    facts.peak_allocator = peak_;
-    facts.peak_rss = peak_resident_bytes();
-    facts.base_rss = base_rss_;
-    facts.busy_seconds = busy_seconds_ / steps;
-    facts.step_seconds = step_seconds_ / steps;
-    facts.cpu_seconds = cpu_seconds_ / steps;
-    const auto all = gather_plain("measurements", facts);
+    mine.peak_allocator = peak_;
+    mine.peak_rss = peak_resident_bytes();
+    mine.base_rss = base_rss_;
+    mine.busy_seconds = busy_seconds_ / steps;
+    mine.step_seconds = step_seconds_ / steps;
+    mine.cpu_seconds = cpu_seconds_ / steps;
+    const auto all = gather_plain("measurements", mine);
     if (!first_rank() || measured_steps_ == 0) return;
-    Measured measured{.plan_hash = plan_hash(job_.plan),
-                      .machine = describe_machine(),
-                      .steps = measured_steps_,
-                      .ranks = {}};
-    for (const MeasuredFacts& rank : all) {
-      measured.ranks.push_back({.memory = rank.memory,
-                                .peak_allocator = rank.peak_allocator,
-                                .peak_rss = rank.peak_rss,
-                                .base_rss = rank.base_rss,
-                                .busy_seconds = rank.busy_seconds,
-                                .step_seconds = rank.step_seconds,
-                                .cpu_seconds = rank.cpu_seconds});
-    }
-    write_measured(measured, job_.options.out + "/measured.json");
+    write_measured({.plan_hash = plan_hash(job_.plan),
+                    .machine = describe_machine(),
+                    .steps = measured_steps_,
+                    .ranks = all},
+                   job_.options.out + "/measured.json");
   }
 
   const Job& job_;
