@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -104,8 +105,8 @@ class Loop {
     executor.on_data = [this](std::string_view what, int micro_batch, const at::Tensor& tensor) {
       observer_->data(what, micro_batch, tensor);
     };
-    LoopEnd end = evaluate(executor, "before") ? LoopEnd::kFinished : LoopEnd::kNotStarted;
-    if (end == LoopEnd::kFinished) end = train(executor, parameters);
+    LoopEnd end = LoopEnd::kNotStarted;
+    if (evaluate(executor, "before") && !stop_wanted()) end = train(executor, parameters);
     if (end == LoopEnd::kFinished) evaluate(executor, "after");
     if (end != LoopEnd::kNotStarted) {
       write_measurements(parameters);
@@ -242,22 +243,25 @@ class Loop {
     return LoopEnd::kFinished;
   }
 
-  // Mean loss over the fixed set. Also a vote: false when a rank was told to stop.
+  // The vote before the first step: whether a rank was told to stop.
+  bool stop_wanted() {
+    const auto votes = gather_plain("start of training", int64_t{stop_.load()});
+    return std::any_of(votes.begin(), votes.end(), [](int64_t vote) { return vote != 0; });
+  }
+
+  // Mean loss over the fixed set; false when a rank was told to stop meanwhile.
   bool evaluate(RankExecutor& executor, const char* when) {
     const int batches = job_.options.evaluate_batches;
     const int64_t batch = job_.plan.train.batch, size = samples_.size();
     double sum = 0;
-    for (int b = 0; b <= batches; ++b) {
-      StepFacts mine;
-      if (b < batches) {
-        std::vector<Draw> draws;
-        for (int64_t i = b * batch; i < (b + 1) * batch; ++i) {
-          draws.push_back({.epoch = kEvaluationEpoch + i / size, .sample = i % size});
-        }
-        const int64_t tag = -2 - b;
-        mine.loss_sum = sum_of(executor.run(RunMode::kEvaluate, tag, draws).sample_losses);
+    for (int b = 0; b < batches; ++b) {
+      std::vector<Draw> draws;
+      for (int64_t i = b * batch; i < (b + 1) * batch; ++i) {
+        draws.push_back({.epoch = kEvaluationEpoch + i / size, .sample = i % size});
       }
-      mine.stop = stop_.load() ? 1 : 0;
+      const int64_t tag = -2 - b;
+      const StepOutput output = executor.run(RunMode::kEvaluate, tag, draws);
+      const StepFacts mine{.loss_sum = sum_of(output.sample_losses), .stop = stop_.load()};
       bool stop = false;
       for (const StepFacts& fact : gather_plain(fmt::format("evaluation batch {}", b), mine)) {
         sum += fact.loss_sum;
