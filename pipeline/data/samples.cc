@@ -64,20 +64,21 @@ std::vector<int64_t> order_of_epoch(uint64_t seed, int64_t size, int64_t epoch) 
   return order;
 }
 
-std::vector<Draw> batch_of_step(uint64_t seed, int64_t size, int64_t batch, int64_t step) {
-  check(size > 0 && batch > 0 && step >= 0,
-        "batch_of_step: no samples, an empty batch or a negative step");
+SampleOrder::SampleOrder(uint64_t seed, int64_t size) : seed_(seed), size_(size) {
+  check(size > 0, "SampleOrder: no samples");
+}
+
+std::vector<Draw> SampleOrder::batch_of_step(int64_t batch, int64_t step) {
+  check(batch > 0 && step >= 0, "batch_of_step: an empty batch or a negative step");
   std::vector<Draw> draws;
   draws.reserve(static_cast<size_t>(batch));
-  std::vector<int64_t> order;
-  int64_t ordered_epoch = -1;
   for (int64_t position = step * batch; position < (step + 1) * batch; ++position) {
-    const int64_t epoch = position / size;
-    if (epoch != ordered_epoch) {
-      order = order_of_epoch(seed, size, epoch);
-      ordered_epoch = epoch;
+    const int64_t epoch = position / size_;
+    if (epoch != epoch_) {
+      order_ = order_of_epoch(seed_, size_, epoch);
+      epoch_ = epoch;
     }
-    draws.push_back({.epoch = epoch, .sample = order[static_cast<size_t>(position % size)]});
+    draws.push_back({.epoch = epoch, .sample = order_[static_cast<size_t>(position % size_)]});
   }
   return draws;
 }

@@ -26,9 +26,20 @@ struct Draw {
 // The permutation of all samples in one epoch (purpose "order"; Fisher and Yates, Durstenfeld
 // 1964). O(size).
 std::vector<int64_t> order_of_epoch(uint64_t seed, int64_t size, int64_t epoch);
-// Samples of step `step`: `batch` consecutive entries of an endless stream, every epoch a
-// permutation of all samples. Blocks never; O(size) for each epoch that the step touches.
-std::vector<Draw> batch_of_step(uint64_t seed, int64_t size, int64_t batch, int64_t step);
+
+// An endless stream of samples, every epoch a permutation of all of them. Keeps the order of the
+// epoch under way: steps in a row cost O(size) once an epoch, others once each.
+class SampleOrder {
+ public:
+  SampleOrder(uint64_t seed, int64_t size);
+  // `batch` consecutive entries of the stream. Blocks never.
+  std::vector<Draw> batch_of_step(int64_t batch, int64_t step);
+
+ private:
+  uint64_t seed_;
+  int64_t size_, epoch_ = -1;
+  std::vector<int64_t> order_;  // of `epoch_`
+};
 
 class SampleSource {
  public:

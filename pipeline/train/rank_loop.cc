@@ -193,11 +193,12 @@ class Loop {
       file.emplace(options.out + "/metrics.jsonl");
       line.emplace(options.steps);
     }
+    SampleOrder order(options.seed, samples_.size());
     TrackingAllocator::reset_peak();
     for (int64_t step = 0; step < options.steps; ++step) {
       step_ = step;
       const double start = seconds_now(), cpu_start = process_cpu_seconds();
-      const auto draws = batch_of_step(options.seed, samples_.size(), job_.plan.train.batch, step);
+      const auto draws = order.batch_of_step(job_.plan.train.batch, step);
       observer_->begin(step, draws);
       const StepOutput output = executor.run(RunMode::kTrain, step, draws);
       enter(Section::kVote);

@@ -24,9 +24,10 @@ ModelConfig small_model() {
 }
 
 std::vector<Draw> stream(uint64_t seed, int64_t size, int64_t batch, int64_t entries) {
+  SampleOrder order(seed, size);
   std::vector<Draw> draws;
   for (int64_t step = 0; step * batch < entries; ++step) {
-    for (const Draw& draw : batch_of_step(seed, size, batch, step)) draws.push_back(draw);
+    for (const Draw& draw : order.batch_of_step(batch, step)) draws.push_back(draw);
   }
   draws.resize(static_cast<size_t>(entries));
   return draws;
@@ -51,8 +52,15 @@ TEST(Order, StreamIsTheSameForEveryBatchSize) {
   for (int64_t batch : {2, 3, 5, 16}) EXPECT_EQ(stream(42, 7, batch, 60), one) << batch;
 }
 
+TEST(Order, AStepIsTheSameWhateverWasAskedBefore) {
+  SampleOrder order(42, 7);
+  for (const int64_t step : {9, 2, 2, 0, 30}) {
+    EXPECT_EQ(order.batch_of_step(3, step), SampleOrder(42, 7).batch_of_step(3, step)) << step;
+  }
+}
+
 TEST(Order, BatchMayBeLargerThanTheDataset) {
-  const std::vector<Draw> draws = batch_of_step(1, 2, 5, 0);
+  const std::vector<Draw> draws = SampleOrder(1, 2).batch_of_step(5, 0);
   ASSERT_EQ(draws.size(), 5u);
   EXPECT_EQ(draws[4].epoch, 2);
 }
@@ -73,10 +81,10 @@ TEST(Order, AllPermutationsOfThreeAreAboutEquallyFrequent) {
 
 TEST(Order, OneSampleIsItsOwnOrder) { EXPECT_THAT(order_of_epoch(1, 1, 9), ElementsAre(0)); }
 
-TEST(Order, RefusesAnEmptyDataset) { EXPECT_THROW(batch_of_step(1, 0, 1, 0), InternalError); }
+TEST(Order, RefusesAnEmptyDataset) { EXPECT_THROW(SampleOrder(1, 0), InternalError); }
 
 TEST(Noise, IsTheSameInAnyMicroBatch) {
-  const std::vector<Draw> draws = batch_of_step(42, 100, 5, 3);
+  const std::vector<Draw> draws = SampleOrder(42, 100).batch_of_step(5, 3);
   const int64_t shape[] = {4, 3, 2};
   const at::Tensor whole = draw_noise(42, draws, shape);
   EXPECT_EQ(whole.sizes(), (at::IntArrayRef{5, 4, 3, 2}));

@@ -77,8 +77,9 @@ inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph,
       RandomSamples samples(model, graph.width, graph.height, 64, 3);
       const ExecutionPlan plan{graph, run.placement, schedule, sizes, model, 42};
       RankExecutor executor(plan, rank, parameters, *comm, samples);
+      SampleOrder stream(42, 64);
       for (int step = 0; step < run.steps; ++step) {
-        const auto draws = batch_of_step(42, 64, run.batch, step);
+        const auto draws = stream.batch_of_step(run.batch, step);
         const StepOutput output = executor.run(RunMode::kTrain, step, draws);
         if (step == run.steps - 1) {
           const std::lock_guard lock(mutex);
