@@ -46,7 +46,7 @@ ExitCode encode(const Job& job, ProgressPage& page) {
   at::set_num_threads(job.options.threads_per_rank);
   page.set_section(Section::kLoad, -1);
   const Dataset dataset = read_dataset(job.options.data);
-  const auto weights = open_weights(job);
+  const auto weights = open_weights(job, WeightUse::kEncoding);
   const ClipTokenizer tokenizer(job.options.tokenizer);
   const TrainConfig& train = job.plan.train;
   const auto encoder = make_encoder({job.model, *weights, tokenizer}, train.width, train.height);

@@ -36,14 +36,16 @@ Job load_job(const TrainOptions& options) {
   return job;
 }
 
-std::unique_ptr<WeightSource> open_weights(const Job& job) {
+std::unique_ptr<WeightSource> open_weights(const Job& job, WeightUse use) {
   if (job.options.init_random) return random_weights(*job.options.init_random);
   const TrainConfig& train = job.plan.train;
   std::vector<Param> expected;
-  append_params(job.graph, expected);
-  append_params(build_vae_encoder(job.model, train.width, train.height), expected);
-  append_params(build_vae_decoder(job.model, train.width, train.height), expected);
-  append_params(build_text_encoder(job.model), expected);
+  if (use != WeightUse::kEncoding) append_params(job.graph, expected);
+  if (use != WeightUse::kTraining) {
+    append_params(build_vae_encoder(job.model, train.width, train.height), expected);
+    append_params(build_vae_decoder(job.model, train.width, train.height), expected);
+    append_params(build_text_encoder(job.model), expected);
+  }
   return open_diffusers_folder(job.options.weights, expected, job.options.seed);
 }
 

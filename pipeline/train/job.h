@@ -25,8 +25,10 @@ struct Job {
 // not train.
 Job load_job(const TrainOptions& options);
 
-// Weights of the whole model (UNet, ControlNet where there is one, VAE, text encoder), names and
-// shapes checked.
-std::unique_ptr<WeightSource> open_weights(const Job& job);
+// Whose parameters are read: UNet and ControlNet by the ranks, VAE and text encoder by the encoder.
+enum class WeightUse { kEverything, kTraining, kEncoding };
+
+// Opens the parts in use, names and shapes checked. Throws InputError.
+std::unique_ptr<WeightSource> open_weights(const Job& job, WeightUse use);
 
 }  // namespace stagecraft

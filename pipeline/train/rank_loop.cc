@@ -84,7 +84,7 @@ class Loop {
     TrackingAllocator::install();
     at::set_num_threads(job_.options.threads_per_rank);
     base_rss_ = resident_bytes();
-    const auto weights = open_weights(job_);
+    const auto weights = open_weights(job_, WeightUse::kTraining);
     shake_hands(*weights);
     enter(Section::kLoad);
     RankParameters parameters(job_.graph, job_.resolved.placement, comm_.rank(), *weights,

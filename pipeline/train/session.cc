@@ -111,7 +111,7 @@ std::vector<std::string> stage_labels(const Placement& placement) {
 
 ExitCode run_session(const TrainOptions& options, const std::vector<std::string>& command) {
   const Job job = load_job(options);
-  open_weights(job);
+  open_weights(job, WeightUse::kEverything);
   const Descriptor lock = lock_output(options.out);
   refuse_finished_output(job);
   tell_what_the_plan_overrides(job);
