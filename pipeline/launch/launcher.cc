@@ -142,11 +142,12 @@ class Supervisor {
       if (signal == SIGCHLD) continue;
       if (!asked_to_stop_) {
         asked_to_stop_ = signal;
+        asked_at_ = Clock::now();
         if (result_ || first_secondary_) continue;  // already ending
         warn("stopping after this step; press Ctrl-C again to stop at once");
         for (auto& process : processes_) process->signal_group(SIGTERM);
         grace_until_ = Clock::now() + options_.grace_limit;
-      } else if (signal == SIGINT) {
+      } else if (signal == SIGINT && Clock::now() - asked_at_ >= options_.same_request) {
         stop_at_once("SIGINT");
       }
     }
@@ -332,6 +333,7 @@ class Supervisor {
   std::vector<std::unique_ptr<RankProcess>> processes_;  // by rank
   std::vector<Watch> watches_;                           // by rank
   int asked_to_stop_ = 0;                                // the first SIGINT, SIGTERM or SIGHUP
+  Clock::time_point asked_at_;
   std::optional<ExitCode> rank_stop_code_;
   std::optional<RankEnd> first_secondary_;
   std::vector<RankEnd> also_;

@@ -24,6 +24,9 @@ struct LaunchOptions {
   std::vector<std::pair<std::string, std::string>> environment;
   int threads_per_rank = 1;
   std::chrono::milliseconds stall_limit{300'000};  // without any progress of a rank
+  // Signals within this time after the first one are the same request: a terminal and a wrapper
+  // (timeout, npm, torchrun) both deliver Ctrl-C.
+  std::chrono::milliseconds same_request{1000};
   // From the first SIGINT or SIGTERM to the end of the run.
   std::chrono::milliseconds grace_limit{120'000};
   std::chrono::milliseconds culprit_wait{300};  // for the cause, when a rank has only lost its peer
@@ -42,7 +45,7 @@ struct LaunchResult {
 // Blocks until every rank has ended; the run's folder is gone then. Call it from a thread that
 // lives as long as the run, in a process without other threads: it blocks SIGINT, SIGTERM, SIGHUP
 // and SIGCHLD meanwhile and acts on them: the first SIGINT or SIGTERM is passed on to the ranks as
-// SIGTERM, which let their step end, save and leave; a second SIGINT, or the grace limit, kills.
+// SIGTERM, which let their step end, save and leave; a later SIGINT, or the grace limit, kills.
 // Warnings go to stderr, as do the ranks' own lines, "[rank 2] " in front. Throws InputError (7) if
 // the folder cannot be made; everything later is in the result, with code
 //   that of the first rank to fail, if it is one of ExitCode · 8 a rank could not be started · 9

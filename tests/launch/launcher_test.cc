@@ -187,13 +187,27 @@ TEST_F(LaunchMultiProcess, AnInterruptAfterTheLastStepChangesNothing) {
   expect_end(ExitCode::kOk, "");
 }
 
-TEST_F(LaunchMultiProcess, TheSecondInterruptKills) {
-  start("resist");
+TEST_F(LaunchMultiProcess, ALaterInterruptKills) {
+  LaunchOptions options;
+  options.same_request = 0ms;
+  start("resist", -1, options);
   read_pids();
   launcher_->kill(SIGINT);
   read_three_lines();  // the ranks were asked to stop
   launcher_->kill(SIGINT);
   expect_end(ExitCode::kInterrupted, "stopped at once by SIGINT; nothing was saved");
+}
+
+TEST_F(LaunchMultiProcess, AnInterruptDeliveredTwiceCountsOnce) {
+  LaunchOptions options;
+  options.same_request = 1h;
+  options.grace_limit = 300ms;
+  start("resist", -1, options);
+  read_pids();
+  launcher_->kill(SIGINT);
+  read_three_lines();  // the ranks were asked to stop
+  launcher_->kill(SIGINT);
+  expect_end(ExitCode::kInterrupted, HasSubstr("the grace limit of 300 ms"));
 }
 
 TEST_F(LaunchMultiProcess, TheGraceLimitKills) {
