@@ -55,7 +55,9 @@ struct ReportOptions {
 Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& placement,
                    const ReportOptions& options);
 
-std::string to_text(const Report& report);  // several lines, each ended
-std::string to_json(const Report& report);  // one line without an end
+// Several lines, each ended.
+std::string balance_text(const Report& report);  // the ranks and how even they are
+std::string to_text(const Report& report);       // that, and one device and data parallel
+std::string to_json(const Report& report);       // one line without an end
 
 }  // namespace stagecraft

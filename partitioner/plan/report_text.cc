@@ -165,10 +165,15 @@ void write_done_right(std::string& out, const Report& report) {
 
 }  // namespace
 
-std::string to_text(const Report& report) {
+std::string balance_text(const Report& report) {
   std::string out = fmt::format("memory balance: {}\ncosts: {}\n", report.title, report.cost_table);
   for (size_t r = 0; r < report.ranks.size(); ++r) write_rank(out, r, report.ranks[r]);
   write_balance(out, report);
+  return out;
+}
+
+std::string to_text(const Report& report) {
+  std::string out = balance_text(report);
   write_known(out, report);
   write_done_right(out, report);
   return out;

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "models/network/other_parameters.h"
 #include "partitioner/base/descriptor.h"
 #include "partitioner/plan/report.h"
 #include "pipeline/launch/launcher.h"
@@ -89,12 +88,11 @@ void print_report(const Job& job) {
                     job.options.plan));
     return;
   }
-  ReportOptions report{
-      .other = other_parameters(job.model), .measured = {}, .seen_on_one_device = {}};
+  ReportOptions options;
   const std::string measured = job.options.out + "/measured.json";
-  if (fs::exists(measured)) report.measured = read_measured(measured);
+  if (fs::exists(measured)) options.measured = read_measured(measured);
   say("\n");
-  say(to_text(make_report(job.plan, job.graph, job.resolved.placement, report)));
+  say(balance_text(make_report(job.plan, job.graph, job.resolved.placement, options)));
 }
 
 std::vector<std::string> stage_labels(const Placement& placement) {

@@ -114,6 +114,13 @@ TEST(Report, WithoutMeasurementsTheColumnIsEmpty) {
   EXPECT_THAT(to_text(toy_report()), Not(HasSubstr("measured")));
 }
 
+TEST(Report, TheBalanceAloneLeavesOutWhatOtherWaysWouldNeed) {
+  const std::string whole = to_text(toy_report()), balance = balance_text(toy_report());
+  EXPECT_TRUE(whole.starts_with(balance));
+  EXPECT_THAT(balance, HasSubstr("\nbalance (max / mean"));
+  EXPECT_THAT(balance, Not(HasSubstr("data parallel")));
+}
+
 TEST(Report, MeasurementsOfAnotherPlanAreRefused) {
   ReportOptions options;
   options.measured = toy_measured();
