@@ -56,6 +56,10 @@ Cluster load_cluster(const std::string& name) {
   const std::filesystem::path shipped =
       std::filesystem::path("configs/clusters") / (name + ".yaml");
   const bool by_name = !std::filesystem::exists(name) && std::filesystem::exists(shipped);
+  if (!by_name && !std::filesystem::exists(name)) {
+    throw InputError(ExitCode::kIo, fmt::format("--cluster {}: no such file, nor is there {}", name,
+                                                shipped.string()));
+  }
   return read_cluster(by_name ? shipped.string() : name);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "partitioner/base/descriptor.h"
@@ -25,6 +26,28 @@ namespace stagecraft {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Before a file in it is missed: says which flag named the folder.
+void require_folder(const char* flag, const std::string& folder, const char* file = nullptr) {
+  std::error_code ignored;
+  if (folder.empty()) return;
+  if (!fs::is_directory(folder, ignored)) {
+    throw InputError(ExitCode::kIo, fmt::format("{} {}: no such folder", flag, folder));
+  }
+  if (file != nullptr && !fs::exists(fs::path(folder) / file, ignored)) {
+    throw InputError(ExitCode::kIo, fmt::format("{} {}: no {} in it", flag, folder, file));
+  }
+}
+
+// Ranks that share a core take turns.
+void warn_about_crowded_cores(const Job& job) {
+  const int ranks = job.resolved.placement.ranks(), threads = job.options.threads_per_rank;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (cores == 0 || threads == 1 || ranks * threads <= 2 * cores) return;
+  fmt::print(stderr,
+             "warning: {} ranks with {} threads each on {} cores; fewer --threads are faster\n",
+             ranks, threads, cores);
+}
 
 // The lock vanishes with the process, however it ends.
 Descriptor lock_output(const std::string& folder) {
@@ -109,6 +132,9 @@ std::vector<std::string> stage_labels(const Placement& placement) {
 
 ExitCode run_session(const TrainOptions& options, const std::vector<std::string>& command) {
   const Job job = load_job(options);
+  require_folder("--data", options.data, "prompt.json");
+  require_folder("--weights", options.weights);
+  require_folder("--tokenizer", options.tokenizer);
   open_weights(job, WeightUse::kEverything);
   const Descriptor lock = lock_output(options.out);
   refuse_finished_output(job);
@@ -116,6 +142,7 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   fs::remove(options.out + "/metrics.jsonl");
   fs::remove(options.out + "/measured.json");
   keep_plan(job);
+  warn_about_crowded_cores(job);
   if (!options.audit.empty()) say(start_audit(job));
 
   const std::chrono::milliseconds stall_limit(options.timeout_seconds * 1000);

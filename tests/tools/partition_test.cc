@@ -127,6 +127,14 @@ TEST_F(PartitionProgram, CostTableOfAnotherDeviceIsAMismatch) {
   EXPECT_THAT(other.err, HasSubstr("made for device cpu, this job has rtx3090"));
 }
 
+TEST_F(PartitionProgram, AMissingClusterIsNamedWithItsFlag) {
+  const Outcome refused =
+      run("--config " + kConfigs + "train/tiny_demo.yaml --cluster 5x3090 -o " + plan());
+  EXPECT_EQ(refused.code, 7);
+  EXPECT_EQ(refused.err,
+            "--cluster 5x3090: no such file, nor is there configs/clusters/5x3090.yaml\n");
+}
+
 TEST_F(PartitionProgram, ProfileMeasuresEveryBlock) {
   const std::string table = folder_.file("costs.json");
   const std::string out = make_plan("--profile --cost-table " + table);

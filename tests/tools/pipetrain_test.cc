@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -339,6 +340,39 @@ TEST_F(PipetrainMultiProcess, RefusesAnEmptyOutputAndAnOddLearningRate) {
               2)
         << flags;
   }
+}
+
+TEST_F(PipetrainMultiProcess, AMissingFolderIsNamedWithItsFlag) {
+  const std::string plan = plan_for({1, 1, 1, ""}), nowhere = folder_.file("nowhere");
+  for (const auto& [flag, value, what] :
+       std::vector<std::array<std::string, 3>>{{"--data", nowhere, "no such folder"},
+                                               {"--data", folder_.path(), "no prompt.json in it"},
+                                               {"--tokenizer", nowhere, "no such folder"},
+                                               {"--weights", nowhere, "no such folder"}}) {
+    auto with = command(plan, folder_.file("out"), 1);
+    const auto given = std::find(with.begin(), with.end(), flag);
+    if (given != with.end()) {
+      *(given + 1) = value;
+    } else {  // instead of --init-random
+      const auto random = std::find(with.begin(), with.end(), "--init-random");
+      *random = flag;
+      *(random + 1) = value;
+    }
+    RunningTraining run(with, folder_.file("errors"));
+    EXPECT_EQ(run.wait(std::chrono::seconds(60)), 7);
+    EXPECT_EQ(run.errors(), fmt::format("{} {}: {}\n", flag, value, what));
+    fs::remove(folder_.file("errors"));
+  }
+}
+
+TEST_F(PipetrainMultiProcess, TooManyThreadsForTheCoresAreWarnedAbout) {
+  auto with = command(plan_for({1, 1, 1, ""}), folder_.file("out"), 1);
+  with.insert(with.end(), {"--threads", "1024"});
+  // Stops before a thread starts: the audit's folder is a file's child.
+  with.insert(with.end(), {"--audit", folder_.write("file", "") + "/audit"});
+  RunningTraining run(with, folder_.file("errors"));
+  EXPECT_EQ(run.wait(std::chrono::seconds(60)), 7);
+  EXPECT_THAT(run.errors(), HasSubstr("warning: 1 ranks with 1024 threads each on "));
 }
 
 TEST_F(PipetrainMultiProcess, AClosedOutputEndsNoTraining) {
