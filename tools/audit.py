@@ -33,11 +33,16 @@ ARCHITECTURE = (
     "freq_shift", "conditioning_channels", "conditioning_embedding_out_channels")
 
 
-def distance(ours, theirs):
-    """L2 norm of the difference over that of `theirs`; sequences of tensors count as one vector."""
+# A gradient below this part of the whole gradient's norm is held against that part: where a gradient is zero but for
+# rounding (queries and keys that see one token), nothing is left to be relative to.
+SMALLEST_GRADIENT = 1e-3
+
+
+def distance(ours, theirs, floor=0.0):
+    """L2 norm of the difference over that of `theirs`, or over `floor`; sequences of tensors count as one vector."""
     difference = math.hypot(*((a.double() - b.double()).norm().item() for a, b in zip(ours, theirs, strict=True)))
     size = math.hypot(*(b.double().norm().item() for b in theirs))
-    return relative(difference, size)
+    return relative(difference, max(size, floor))
 
 
 def relative(difference, size):
@@ -207,12 +212,13 @@ def compare_losses_and_norm(report, reference, step, losses, norm):
 
 def compare_gradients(report, step, gradients):
     apart = {}
+    floor = SMALLEST_GRADIENT * math.hypot(*(g.double().norm().item() for g in gradients.values() if g is not None))
     for name, theirs in gradients.items():
         if (theirs is None) != (name in step.no_gradient):
             has, lacks = ("diffusers", "the run") if theirs is not None else ("the run", "diffusers")
             report.numbers["complaints"].append(f"{name}: {has} has a gradient, {lacks} has none")
         elif theirs is not None:
-            apart[name] = distance([step.read("gradient", name)], [theirs])
+            apart[name] = distance([step.read("gradient", name)], [theirs], floor)
     worst = sorted(apart, key=apart.get, reverse=True)[:3]
     report.numbers["worst_gradients"] = {name: apart[name] for name in worst}
     within = sum(value <= BOUNDS["gradient"] for value in apart.values())
