@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "models/torch/mistakes.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/mistakes.h"
 
 namespace stagecraft {
 namespace {
@@ -149,7 +149,7 @@ class ActivationBackward : public Node {
   SavedVariable x_;
 };
 
-const char* gelu_form() { return mistakes::active(mistakes::Mistake::kTanhGelu) ? "tanh" : "none"; }
+const char* gelu_form() { return made(Mistake::kTanhGelu) ? "tanh" : "none"; }
 
 class GegluBackward final : public ActivationBackward {
  public:

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "models/torch/linear_ops.h"
-#include "models/torch/mistakes.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/mistakes.h"
 
 namespace stagecraft {
 namespace {
@@ -37,9 +37,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
       .reshape(q.sizes());
 }
 
-double group_norm_eps(const Op& op) {
-  return mistakes::active(mistakes::Mistake::kGroupNormEps) ? 10 * op.eps : op.eps;
-}
+double group_norm_eps(const Op& op) { return made(Mistake::kGroupNormEps) ? 10 * op.eps : op.eps; }
 
 class Interpreter {
  public:

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/mistakes.h"
 #include "partitioner/base/random.h"
 #include "pipeline/data/cache_layout.h"
 
@@ -93,7 +94,9 @@ at::Tensor draw_normal(uint64_t seed, std::span<const Draw> draws, std::span<con
 }
 
 at::Tensor draw_noise(uint64_t seed, std::span<const Draw> draws, std::span<const int64_t> shape) {
-  return draw_normal(seed, draws, shape, "noise");
+  at::Tensor noise = draw_normal(seed, draws, shape, "noise");
+  if (made(Mistake::kSharedNoise)) noise.copy_(noise.narrow(0, 0, 1).expand_as(noise));
+  return noise;
 }
 
 at::Tensor draw_timesteps(uint64_t seed, std::span<const Draw> draws, int64_t timesteps) {

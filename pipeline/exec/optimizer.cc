@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/mistakes.h"
 
 namespace stagecraft {
 namespace {
@@ -53,8 +54,9 @@ double global_gradient_norm(const RankParameters& parameters, ControlChannel& co
   const std::string payload(reinterpret_cast<const char*>(squares.data()),
                             squares.size() * sizeof(SquareOfParameter));
   squares.clear();
-  for (const std::string& part :
-       control.all_gather(fmt::format("gradient norm of step {}", step), payload)) {
+  auto parts = control.all_gather(fmt::format("gradient norm of step {}", step), payload);
+  if (made(Mistake::kClipPerStage)) parts = {payload};
+  for (const std::string& part : parts) {
     check(part.size() % sizeof(SquareOfParameter) == 0,
           "a rank's part of the norm has a wrong size");
     const size_t before = squares.size();

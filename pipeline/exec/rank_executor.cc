@@ -13,6 +13,7 @@
 
 #include "models/network/build.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/mistakes.h"
 #include "partitioner/schedule/flow.h"
 #include "pipeline/exec/block_autograd.h"
 #include "pipeline/exec/tracking_allocator.h"
@@ -50,6 +51,7 @@ struct RankExecutor::State {
 
   std::vector<std::vector<int>> blocks_of_stage;
   const std::vector<int> uses_of_value;
+  std::vector<size_t> first_sample;  // by micro-batch, its place in the batch
   std::vector<double> alphas;
 
   // State of the step under way.
@@ -77,7 +79,10 @@ struct RankExecutor::State {
         comm(the_comm),
         samples(the_samples),
         uses_of_value(uses_on_rank(plan.graph, plan.placement, plan.schedule, rank)),
+        first_sample(plan.micro_batch_sizes.size()),
         alphas(alphas_cumprod(the_plan.model.noise)) {
+    std::exclusive_scan(plan.micro_batch_sizes.begin(), plan.micro_batch_sizes.end(),
+                        first_sample.begin(), size_t{0});
     for (int stage = 0; stage < plan.placement.stages(); ++stage) {
       blocks_of_stage.push_back(plan.placement.blocks_run_by(plan.graph, stage));
     }
@@ -90,9 +95,8 @@ struct RankExecutor::State {
     return plan.micro_batch_sizes[static_cast<size_t>(micro_batch)];
   }
   std::span<const Draw> draws_of(int micro_batch) const {
-    const auto begin = plan.micro_batch_sizes.begin();
-    const int64_t first = std::accumulate(begin, begin + micro_batch, int64_t{0});
-    return draws.subspan(static_cast<size_t>(first), static_cast<size_t>(samples_of(micro_batch)));
+    return draws.subspan(first_sample[static_cast<size_t>(micro_batch)],
+                         static_cast<size_t>(samples_of(micro_batch)));
   }
   std::vector<int64_t> shape_of(int value, int micro_batch) const {
     std::vector<int64_t> shape{samples_of(micro_batch)};
@@ -191,8 +195,10 @@ struct RankExecutor::State {
         if (direction == Direction::kForward) {
           put_value(item, micro_batch, std::move((*done.tensors)[i]));
         } else {
-          const bool fresh =
-              gradients.emplace(Key{item, micro_batch}, std::move((*done.tensors)[i])).second;
+          at::Tensor& partial = (*done.tensors)[i];
+          if (made(Mistake::kScalePerStage)) partial.div_(plan.micro_batch_sizes.size());
+          const Key place{made(Mistake::kFoldInWrongOrder) ? set_aside(item) : item, micro_batch};
+          const bool fresh = gradients.emplace(place, std::move(partial)).second;
           check(fresh, "a partial gradient arrived after this rank had begun its own sum");
         }
       }
@@ -238,6 +244,7 @@ struct RankExecutor::State {
     if (!gradients.contains({value, micro_batch})) {
       finish_receive(Direction::kBackward, value, micro_batch);
     }
+    if (made(Mistake::kFoldInWrongOrder)) add_what_was_set_aside(value, micro_batch);
     auto node = gradients.extract({value, micro_batch});
     if (node.empty()) {
       throw InternalError(fmt::format("rank {}: no gradient of {} for micro-batch {}", rank,
@@ -253,8 +260,16 @@ struct RankExecutor::State {
     const auto [place, first] = gradients.try_emplace({value, micro_batch}, gradient);
     if (first) return;
     at::Tensor& sum = place->second;
+    if (made(Mistake::kSkipGradientDropped)) sum = at::zeros_like(sum);
     const bool sole_owner = sum.use_count() == 1 && sum.storage().use_count() == 1;
     sum = sole_owner ? sum.add_(gradient) : sum.add(gradient);
+  }
+
+  // For Mistake::kFoldInWrongOrder alone.
+  static int set_aside(int value) { return ~value; }
+  void add_what_was_set_aside(int value, int micro_batch) {
+    auto node = gradients.extract({set_aside(value), micro_batch});
+    if (!node.empty()) fold_gradient(value, micro_batch, std::move(node.mapped()));
   }
 
   // ---- compute ----
@@ -334,12 +349,14 @@ struct RankExecutor::State {
     show("target", micro_batch, target_nchw);
     show("losses", micro_batch, losses);
     output.sample_losses.resize(draws.size());
-    const auto first = draws_of(micro_batch).data() - draws.data();
     std::copy_n(losses.const_data_ptr<float>(), losses.numel(),
-                output.sample_losses.begin() + first);
+                output.sample_losses.data() + first_sample[static_cast<size_t>(micro_batch)]);
     if (mode != RunMode::kTrain) return;
+    const size_t samples = made(Mistake::kMeanOfMeans)
+                               ? plan.micro_batch_sizes.size() * draws_of(micro_batch).size()
+                               : draws.size();
     const double scale =
-        2.0 / (static_cast<double>(error_nchw[0].numel()) * static_cast<double>(draws.size()));
+        2.0 / (static_cast<double>(error_nchw[0].numel()) * static_cast<double>(samples));
     gradients[{plan.graph.output, micro_batch}] = error_nchw * scale;
   }
 

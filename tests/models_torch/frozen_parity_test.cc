@@ -8,7 +8,7 @@
 
 #include "models/network/build.h"
 #include "models/torch/runner.h"
-#include "tests/models_torch/reference.h"
+#include "tests/support/reference.h"
 
 namespace stagecraft {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "models/torch/mistakes.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/mistakes.h"
 
 namespace stagecraft {
 namespace {
@@ -206,7 +206,7 @@ TEST(Activations, QuickGeluHasStockGradient) {
 TEST(Activations, MistakenGeluDiffers) {
   const at::Tensor x = leaf({2, 24, 96}, false);
   const at::Tensor right = geglu(x);
-  const mistakes::ScopedMistake mistake(mistakes::Mistake::kTanhGelu);
+  const ScopedMistake mistake(Mistake::kTanhGelu);
   EXPECT_FALSE(at::allclose(geglu(x), right, 1e-5, 1e-5));
 }
 

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "models/network/build.h"
-#include "tests/models_torch/reference.h"
+#include "tests/support/reference.h"
 
 namespace stagecraft {
 namespace {

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
+#include "tests/pipeline/checks.h"
 #include "tests/support/small_model.h"
 #include "tests/support/training_world.h"
 
@@ -11,51 +14,53 @@ namespace {
 
 constexpr int64_t kWidth = 128, kHeight = 64;  // not square: a swap of the two would show
 
-struct TrainableChoice {
-  const char* name;
-  TrainableConfig config;
-};
-
-const TrainableChoice kChoices[] = {
-    {"controlnet", {}},
-    {"controlnet_and_decoder",
-     {.what = "controlnet", .sd_locked = false, .only_mid_control = false}},
-    {"only_mid_control", {.what = "controlnet", .sd_locked = true, .only_mid_control = true}},
-    {"whole_unet", {.what = "unet", .sd_locked = true, .only_mid_control = false}},
-};
-
 BlockGraph graph_of(const TrainableChoice& choice) {
-  return build_training_graph(small_model(), kWidth, kHeight, choice.config);
+  return training_graph(small_model(), kWidth, kHeight, choice);
 }
 
-class GradientBits : public testing::TestWithParam<TrainableChoice> {};
+class GradientBits : public ::testing::TestWithParam<TrainableChoice> {};
+class WholeGridSlow : public ::testing::TestWithParam<TrainableChoice> {};
 
-// p x m x uneven x schedule, gradients before clipping after one step.
-TEST_P(GradientBits, EqualOneStageForEveryPipeline) {
-  const BlockGraph graph = graph_of(GetParam());
+// p x m x schedule, each against one stage.
+void compare_grid(const TrainableChoice& choice, TrainingRun run, bool uneven) {
+  const BlockGraph graph = graph_of(choice);
   for (const int micro_batches : {1, 2, 5, 8}) {
-    for (const bool uneven : {false, true}) {
-      TrainingRun run{.placement = contiguous_placement(graph, 1), .order = {}};
-      run.micro_batch = 2;
-      run.batch = 2 * micro_batches - (uneven ? 1 : 0);
-      const TrainingResult reference = train(small_model(), graph, run);
-      for (const int stages : {1, 2, 3, 4}) {
-        for (const char* schedule : {"gpipe", "1f1b"}) {
-          SCOPED_TRACE(
-              fmt::format("p={} m={} uneven={} {}", stages, micro_batches, uneven, schedule));
-          run.placement = contiguous_placement(graph, stages);
-          run.schedule = schedule;
-          const TrainingResult result = train(small_model(), graph, run);
-          expect_same_bits(result.gradients, reference.gradients, "gradient");
-          EXPECT_EQ(result.losses, reference.losses);
-          EXPECT_EQ(result.norms, reference.norms);
-        }
+    run.micro_batch = 2;
+    run.batch = 2 * micro_batches - (uneven ? 1 : 0);
+    run.placement = contiguous_placement(graph, 1);
+    const TrainingResult reference = train(small_model(), graph, run);
+    for (const int stages : {1, 2, 3, 4}) {
+      for (const char* schedule : {"gpipe", "1f1b"}) {
+        SCOPED_TRACE(
+            fmt::format("p={} m={} uneven={} {}", stages, micro_batches, uneven, schedule));
+        run.placement = contiguous_placement(graph, stages);
+        run.schedule = schedule;
+        expect_same_training(train(small_model(), graph, run), reference);
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Choices, GradientBits, testing::ValuesIn(kChoices),
+// Gradients before clipping, and the weights after one step.
+TEST_P(GradientBits, EqualOneStageForEveryPipeline) {
+  for (const bool uneven : {false, true}) compare_grid(GetParam(), {}, uneven);
+}
+
+TEST_P(WholeGridSlow, WeightsLossesAndNormsOfTwentyStepsEqualOneStage) {
+  TrainingRun run;
+  run.steps = 20;
+  run.optimizer.max_grad_norm = 0.05;
+  run.optimizer.warmup_steps = 5;
+  const auto start = std::chrono::steady_clock::now();
+  compare_grid(GetParam(), run, /*uneven=*/true);
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  fmt::print("{}: 32 pipelines of 20 steps in {:.0f} s\n", GetParam().name, wall.count());
+}
+
+INSTANTIATE_TEST_SUITE_P(Choices, WholeGridSlow, ::testing::ValuesIn(kTrainableChoices),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Choices, GradientBits, ::testing::ValuesIn(kTrainableChoices),
                          [](const auto& info) { return info.param.name; });
 
 struct Combination {
@@ -65,11 +70,11 @@ struct Combination {
   int choice;
 };
 
-class WeightBits : public testing::TestWithParam<Combination> {};
+class WeightBits : public ::testing::TestWithParam<Combination> {};
 
 TEST_P(WeightBits, EqualOneStageAfterTwentySteps) {
   const Combination& with = GetParam();
-  const BlockGraph graph = graph_of(kChoices[with.choice]);
+  const BlockGraph graph = graph_of(kTrainableChoices[with.choice]);
   TrainingRun run{.placement = contiguous_placement(graph, 1), .order = {}};
   run.micro_batch = 2;
   run.batch = 2 * with.micro_batches - (with.uneven ? 1 : 0);
@@ -80,27 +85,27 @@ TEST_P(WeightBits, EqualOneStageAfterTwentySteps) {
   run.placement = contiguous_placement(graph, with.stages);
   run.schedule = with.schedule;
   const TrainingResult result = train(small_model(), graph, run);
-  expect_same_bits(result.weights, reference.weights, "weight");
-  EXPECT_EQ(result.norms, reference.norms);
+  expect_same_training(result, reference);
 }
 
 // Every pair of values of two of the five factors occurs.
 INSTANTIATE_TEST_SUITE_P(
     Pairwise, WeightBits,
-    testing::Values(Combination{2, 1, false, "gpipe", 0}, Combination{2, 2, true, "1f1b", 1},
-                    Combination{2, 5, false, "1f1b", 2}, Combination{2, 8, true, "gpipe", 3},
-                    Combination{3, 1, true, "1f1b", 2}, Combination{3, 2, false, "gpipe", 3},
-                    Combination{3, 5, true, "gpipe", 0}, Combination{3, 8, false, "1f1b", 1},
-                    Combination{4, 1, false, "1f1b", 3}, Combination{4, 2, true, "gpipe", 2},
-                    Combination{4, 5, false, "gpipe", 1}, Combination{4, 8, true, "1f1b", 0}),
+    ::testing::Values(Combination{2, 1, false, "gpipe", 0}, Combination{2, 2, true, "1f1b", 1},
+                      Combination{2, 5, false, "1f1b", 2}, Combination{2, 8, true, "gpipe", 3},
+                      Combination{3, 1, true, "1f1b", 2}, Combination{3, 2, false, "gpipe", 3},
+                      Combination{3, 5, true, "gpipe", 0}, Combination{3, 8, false, "1f1b", 1},
+                      Combination{4, 1, false, "1f1b", 3}, Combination{4, 2, true, "gpipe", 2},
+                      Combination{4, 5, false, "gpipe", 1}, Combination{4, 8, true, "1f1b", 0}),
     [](const auto& info) {
       const Combination& c = info.param;
       return fmt::format("p{}_m{}_{}_{}_{}", c.stages, c.micro_batches,
-                         c.uneven ? "uneven" : "even", c.schedule, kChoices[c.choice].name);
+                         c.uneven ? "uneven" : "even", c.schedule,
+                         kTrainableChoices[c.choice].name);
     });
 
 TEST(Recompute, ChangesNoBit) {
-  const BlockGraph graph = graph_of(kChoices[1]);
+  const BlockGraph graph = graph_of(kUnlocked);
   TrainingRun run{.placement = contiguous_placement(graph, 2), .order = {}};
   const TrainingResult reference = train(small_model(), graph, run);
   for (size_t b = 0; b < graph.blocks.size(); b += 2) run.placement.recompute[b] = true;
@@ -114,7 +119,7 @@ std::vector<Action> actions_of(std::initializer_list<const char*> texts) {
 }
 
 TEST(ExplicitOrder, TwoStagesOnEachOfTwoRanksEqualOneStage) {
-  const BlockGraph graph = graph_of(kChoices[1]);
+  const BlockGraph graph = graph_of(kUnlocked);
   TrainingRun run{.placement = contiguous_placement(graph, 1), .order = {}};
   run.batch = 2;
   const TrainingResult reference = train(small_model(), graph, run);
@@ -138,7 +143,7 @@ TEST(ExplicitOrder, TwoStagesOnEachOfTwoRanksEqualOneStage) {
 }
 
 TEST(SplitBackward, InputsThenWeightsEqualBoth) {
-  const BlockGraph graph = graph_of(kChoices[3]);
+  const BlockGraph graph = graph_of(kWholeUNet);
   TrainingRun run{.placement = contiguous_placement(graph, 2), .order = {}};
   run.batch = 2;
   const TrainingResult reference = train(small_model(), graph, run);
@@ -147,14 +152,41 @@ TEST(SplitBackward, InputsThenWeightsEqualBoth) {
   expect_same_bits(train(small_model(), graph, run).gradients, reference.gradients, "gradient");
 }
 
-TEST(NoneGradients, ZeroConvolutionsThatNeverRunHaveNone) {
-  const BlockGraph graph = graph_of(kChoices[2]);
-  TrainingRun run{.placement = contiguous_placement(graph, 2), .order = {}};
-  const TrainingResult result = train(small_model(), graph, run);
-  int none = 0;
-  for (const auto& [name, gradient] : result.gradients) none += gradient.defined() ? 0 : 1;
-  EXPECT_EQ(none, 24);
+TEST(NoneGradients, ZeroConvolutionsThatNeverRunHaveNoneAndKeepTheirBits) {
+  check_none_gradients();
 }
 
 }  // namespace
+
+void check_same_bits_as_one_stage(const TrainableChoice& choice) {
+  const BlockGraph graph = graph_of(choice);
+  TrainingRun run{.placement = contiguous_placement(graph, 1), .order = {}};
+  run.batch = 5;
+  run.micro_batch = 2;
+  run.optimizer.max_grad_norm = 0.05;
+  const TrainingResult one_stage = train(small_model(), graph, run);
+  run.placement = contiguous_placement(graph, 4);
+  expect_same_training(train(small_model(), graph, run), one_stage);
+}
+
+void check_none_gradients() {
+  const BlockGraph graph = graph_of(kOnlyMidControl);
+  TrainingRun run{.placement = contiguous_placement(graph, 2), .order = {}};
+  run.optimizer.weight_decay = 0.1;
+  const TrainingResult result = train(small_model(), graph, run);
+  int none = 0;
+  for (const Block& block : graph.blocks) {
+    if (!block.trainable || block.reaches_loss) continue;
+    for (const Param& param : block.params) {
+      ++none;
+      EXPECT_FALSE(result.gradients.at(param.name).defined()) << param.name;
+      at::Tensor start = at::empty(param.shape, at::kFloat);
+      training_weights()->read(
+          param, {start.mutable_data_ptr<float>(), static_cast<size_t>(start.numel())});
+      EXPECT_TRUE(same_bits(result.weights.at(param.name), start)) << param.name;
+    }
+  }
+  EXPECT_EQ(none, 24);
+}
+
 }  // namespace stagecraft

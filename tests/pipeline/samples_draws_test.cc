@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-ModelConfig small_model() {
+ModelConfig made_up_model() {
   ModelConfig model;
   model.unet.cross_attention_dim = 6;
   model.text_encoder.max_length = 5;
@@ -146,7 +146,7 @@ TEST(AddNoise, RefusesATimestepBeyondTheSchedule) {
 }
 
 TEST(RandomSamplesTest, ShapesFollowModelAndResolution) {
-  RandomSamples samples(small_model(), 128, 192, 10, 42);
+  RandomSamples samples(made_up_model(), 128, 192, 10, 42);
   const std::vector<Draw> draws = {{.sample = 1}, {.sample = 4}};
   EXPECT_EQ(samples.latents(draws).sizes(), (at::IntArrayRef{2, 4, 24, 16}));
   EXPECT_EQ(samples.context(draws).sizes(), (at::IntArrayRef{2, 5, 6}));
@@ -157,7 +157,7 @@ TEST(RandomSamplesTest, ShapesFollowModelAndResolution) {
 }
 
 TEST(RandomSamplesTest, HintAndContextStayWithTheirSample) {
-  RandomSamples samples(small_model(), 64, 64, 10, 42);
+  RandomSamples samples(made_up_model(), 64, 64, 10, 42);
   const std::vector<Draw> first = {{.epoch = 0, .sample = 1}}, later = {{.epoch = 3, .sample = 1}},
                           other = {{.epoch = 0, .sample = 2}};
   EXPECT_TRUE(at::equal(samples.hint(first), samples.hint(later)));

@@ -141,38 +141,47 @@ def draw_inputs(config, generator):
     }
 
 
-def run(models, inputs, choice):
-    """Prediction, residuals, gradients of one choice of what is trained."""
+def train_only(models, choice):
+    """Leaves a gradient to what `choice` trains."""
     unet, controlnet = models["unet"], models["controlnet"]
-    if choice == "unet":
-        unet.requires_grad_(True)
-    else:
-        controlnet.requires_grad_(True)
+    unet.requires_grad_(choice == "unet")
+    controlnet.requires_grad_(choice != "unet")
     if choice == "unlocked":
         for module in (unet.up_blocks, unet.conv_norm_out, unet.conv_out):
             module.requires_grad_(True)
 
-    arguments = (inputs["noisy_latents"], inputs["timesteps"], inputs["context"])
-    down, mid = [], None
-    if choice != "unet":
-        down, mid = controlnet(*arguments, controlnet_cond=inputs["hint"], return_dict=False)
-    added = {}
-    if mid is not None:
-        # Without down residuals diffusers adds the middle one nowhere; adding zero changes nothing.
-        used = [torch.zeros_like(d) for d in down] if choice == "only_mid_control" else down
-        added = dict(down_block_additional_residuals=used, mid_block_additional_residual=mid)
-    prediction = unet(*arguments, **added).sample
-    torch.nn.functional.mse_loss(prediction, inputs["noise"]).backward()
 
+def predict(models, inputs, choice):
+    """Prediction and ControlNet's 13 residuals."""
+    unet, controlnet = models["unet"], models["controlnet"]
+    arguments = (inputs["noisy_latents"], inputs["timesteps"], inputs["context"])
+    if choice == "unet":
+        return unet(*arguments).sample, []
+    down, mid = controlnet(*arguments, controlnet_cond=inputs["hint"], return_dict=False)
+    # Without down residuals diffusers adds the middle one nowhere; adding zero changes nothing.
+    used = [torch.zeros_like(d) for d in down] if choice == "only_mid_control" else down
+    prediction = unet(*arguments, down_block_additional_residuals=used,
+                      mid_block_additional_residual=mid).sample
+    return prediction, [*down, mid]
+
+
+def take_gradients(models):
+    """By name; a parameter without a gradient is left out."""
     gradients = {}
     for part in ("unet", "controlnet"):
         for name, parameter in models[part].named_parameters():
             if parameter.grad is not None:
                 gradients[f"{part}.{name}"] = parameter.grad
                 parameter.grad = None
-        models[part].requires_grad_(False)
-    residuals = [r.detach() for r in down] + ([mid.detach()] if mid is not None else [])
-    return prediction.detach(), residuals, gradients
+    return gradients
+
+
+def run(models, inputs, choice):
+    """Prediction, residuals, gradients of one choice of what is trained."""
+    train_only(models, choice)
+    prediction, residuals = predict(models, inputs, choice)
+    torch.nn.functional.mse_loss(prediction, inputs["noise"]).backward()
+    return prediction.detach(), [r.detach() for r in residuals], take_gradients(models)
 
 
 def main(model_file, out):

@@ -6,6 +6,8 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <string>
@@ -14,6 +16,7 @@
 
 #include "models/network/build.h"
 #include "models/weights/weight_source.h"
+#include "partitioner/base/mistakes.h"
 #include "partitioner/schedule/schedule.h"
 #include "partitioner/schedule/verifier.h"
 #include "pipeline/comm/in_process.h"
@@ -39,6 +42,13 @@ struct TrainingResult {
   std::vector<float> losses;                  // per sample, all steps
 };
 
+inline constexpr uint64_t kTrainingSeed = 42;
+inline constexpr int64_t kTrainingSamples = 64;
+inline std::unique_ptr<WeightSource> training_weights() { return random_weights(7); }
+inline RandomSamples training_samples(const ModelConfig& model, const BlockGraph& graph) {
+  return {model, graph.width, graph.height, kTrainingSamples, 3};
+}
+
 // Stages of about equal length in block position; the UNet's frozen time embedding is replicated.
 inline Placement contiguous_placement(const BlockGraph& graph, int stages) {
   Placement placement;
@@ -52,6 +62,66 @@ inline Placement contiguous_placement(const BlockGraph& graph, int stages) {
   for (int s = 0; s < stages; ++s) placement.rank_of_stage.push_back(s);
   return placement;
 }
+
+// The mistakes that need no hook in the programs, at the seams between executor and training loop.
+class MistakenLoop {
+ public:
+  MistakenLoop(RankParameters& parameters, const TrainingRun& run, int rank)
+      : parameters_(parameters), run_(run), rank_(rank) {
+    if (!made(Mistake::kZeroForNone)) return;
+    for (ParameterSlot& slot : parameters.slots()) {
+      if (!slot.trainable || slot.trained) continue;
+      for (at::Tensor* zeros : {&slot.gradient, &slot.exp_avg, &slot.exp_avg_sq}) {
+        *zeros = at::zeros_like(slot.weight);
+      }
+      slot.steps = at::zeros({}, at::kFloat);
+    }
+  }
+
+  // Before a step runs.
+  void spoil(std::vector<Draw>& draws, RankExecutor& executor) {
+    const auto n = static_cast<size_t>(run_.micro_batch);
+    const bool last_rank = rank_ + 1 == run_.placement.ranks();
+    if (made(Mistake::kSwappedMicroBatches) && last_rank && draws.size() >= 2 * n) {
+      std::swap_ranges(draws.begin(), draws.begin() + n, draws.begin() + n);
+    }
+    if (made(Mistake::kStaleWeights)) {
+      std::swap(stale_, fresh_);
+      fresh_ = copy_of_weights();
+      executor.on_action = [this](const Action& action, int) {
+        show(action.micro_batch == 1 && !stale_.empty() ? stale_ : fresh_);
+      };
+    }
+  }
+
+  // Before the optimizer runs.
+  void spoil_gradients() {
+    if (made(Mistake::kStaleWeights)) show(fresh_);
+    if (!made(Mistake::kZeroForNone)) return;
+    for (ParameterSlot& slot : parameters_.slots()) slot.has_gradient = slot.trainable;
+  }
+
+ private:
+  std::vector<at::Tensor> copy_of_weights() const {
+    std::vector<at::Tensor> copies;
+    for (const ParameterSlot& slot : parameters_.slots()) {
+      copies.push_back(slot.weight.detach().clone());
+    }
+    return copies;
+  }
+  // Behind autograd's back, as a mistake of this kind would be.
+  void show(const std::vector<at::Tensor>& weights) {
+    for (size_t i = 0; i < weights.size(); ++i) {
+      std::memcpy(parameters_.slots()[i].weight.data_ptr(), weights[i].const_data_ptr(),
+                  weights[i].nbytes());
+    }
+  }
+
+  RankParameters& parameters_;
+  const TrainingRun& run_;
+  const int rank_;
+  std::vector<at::Tensor> stale_, fresh_;
+};
 
 inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph,
                             const TrainingRun& run) {
@@ -73,14 +143,17 @@ inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph,
     const auto comm = world.communicator(rank);
     const auto control = world.control(rank);
     try {
-      RankParameters parameters(graph, run.placement, rank, *random_weights(7));
-      RandomSamples samples(model, graph.width, graph.height, 64, 3);
-      const ExecutionPlan plan{graph, run.placement, schedule, sizes, model, 42};
+      RankParameters parameters(graph, run.placement, rank, *training_weights());
+      RandomSamples samples = training_samples(model, graph);
+      const ExecutionPlan plan{graph, run.placement, schedule, sizes, model, kTrainingSeed};
       RankExecutor executor(plan, rank, parameters, *comm, samples);
-      SampleOrder stream(42, 64);
+      MistakenLoop mistaken(parameters, run, rank);
+      SampleOrder stream(kTrainingSeed, kTrainingSamples);
       for (int step = 0; step < run.steps; ++step) {
-        const auto draws = stream.batch_of_step(run.batch, step);
+        auto draws = stream.batch_of_step(run.batch, step);
+        mistaken.spoil(draws, executor);
         const StepOutput output = executor.run(RunMode::kTrain, step, draws);
+        mistaken.spoil_gradients();
         if (step == run.steps - 1) {
           const std::lock_guard lock(mutex);
           for (const ParameterSlot& slot : parameters.slots()) {
@@ -132,6 +205,13 @@ inline void expect_same_bits(const std::map<std::string, at::Tensor>& a,
       ADD_FAILURE() << what << " of " << name;
   }
   EXPECT_EQ(different, 0) << what;
+}
+
+inline void expect_same_training(const TrainingResult& a, const TrainingResult& b) {
+  expect_same_bits(a.gradients, b.gradients, "gradient");
+  expect_same_bits(a.weights, b.weights, "weight");
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.losses, b.losses);
 }
 
 }  // namespace stagecraft

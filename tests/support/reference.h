@@ -27,10 +27,9 @@
 #include "partitioner/base/sha256.h"
 #include "partitioner/graph/graph.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/whole_graph.h"
 
 namespace stagecraft {
-
-using TensorMap = std::map<std::string, at::Tensor>;
 
 // Standard output and error of a shell command; throws, with them, when it fails.
 inline std::string run_command(const std::string& command) {
@@ -107,9 +106,9 @@ inline double distance(const at::Tensor& ours, const at::Tensor& theirs) {
 }
 
 // The reference weights of each block.
-inline std::vector<std::vector<at::Tensor>> parameters(const BlockGraph& graph) {
+inline BlockTensors parameters(const BlockGraph& graph) {
   const TensorMap weights = reference("weights");
-  std::vector<std::vector<at::Tensor>> result;
+  BlockTensors result;
   for (const Block& block : graph.blocks) {
     result.emplace_back();
     for (const Param& param : block.params) result.back().push_back(weights.at(param.name));
