@@ -20,6 +20,9 @@ target_include_directories(stagecraft_libtorch SYSTEM INTERFACE
 target_link_libraries(stagecraft_libtorch INTERFACE ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libc10.so)
 # The wheel's headers bring their own fmt, newer than the system's library: header-only where they come first.
 target_compile_definitions(stagecraft_libtorch INTERFACE FMT_HEADER_ONLY=1)
+if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)  # clang 18 names constrained templates in a way that g++ 12, which built the wheel, does not
+  target_compile_options(stagecraft_libtorch INTERFACE -fclang-abi-compat=17)
+endif()
 target_link_options(stagecraft_libtorch INTERFACE -Wl,-rpath,${torch_dir}/lib -Wl,--allow-shlib-undefined)
 
 # One precompiled header for all LibTorch code.
