@@ -12,10 +12,6 @@ bool is_printable(int byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-uint64_t pair_key(int64_t left, int64_t right) {
-  return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
-}
-
 }  // namespace
 
 std::string byte_character(uint8_t byte) {
@@ -39,7 +35,6 @@ BytePairs::BytePairs(const Vocabulary& vocabulary, int64_t unknown) {
     inner_[byte] = id_or_unknown(character);
     last_[byte] = id_or_unknown(character.append(kEndOfWord));
   }
-  merges_.reserve(vocabulary.merges.size());
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
     const auto& [left, right] = vocabulary.merges[rank];
     const auto fail = [&](const std::string& what) { throw BadMerge(rank, what); };
@@ -49,12 +44,12 @@ BytePairs::BytePairs(const Vocabulary& vocabulary, int64_t unknown) {
       fail("names a token that the vocabulary does not hold");
     }
     const Merge merge{.rank = static_cast<int64_t>(rank), .id = whole->second};
-    if (!merges_.emplace(pair_key(l->second, r->second), merge).second) fail("occurs twice");
+    if (!merges_.emplace(std::pair(l->second, r->second), merge).second) fail("occurs twice");
   }
 }
 
 const BytePairs::Merge* BytePairs::find(int64_t left, int64_t right) const {
-  const auto found = merges_.find(pair_key(left, right));
+  const auto found = merges_.find({left, right});
   return found == merges_.end() ? nullptr : &found->second;
 }
 

@@ -6,10 +6,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace stagecraft {
 // Tokens and merges as they stand in files, in the alphabet that gives each byte a printable
 // character.
 struct Vocabulary {
-  std::unordered_map<std::string, int64_t> ids;
+  std::map<std::string, int64_t> ids;  // ordered: no choice of tokens makes it slow
   std::vector<std::pair<std::string, std::string>> merges;  // most important first
 };
 
@@ -47,7 +47,7 @@ class BytePairs {
   const Merge* find(int64_t left, int64_t right) const;
 
   std::array<int64_t, 256> inner_, last_;  // ids of single bytes, inside and at the end of a word
-  std::unordered_map<uint64_t, Merge> merges_;
+  std::map<std::pair<int64_t, int64_t>, Merge> merges_;  // by the ids of left and right
 };
 
 // The printable character of a byte, as UTF-8.

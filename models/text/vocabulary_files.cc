@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxFile = int64_t{32} << 20;  // bytes
+constexpr int64_t kMaxFile = int64_t{6} << 20;  // bytes; CLIP's tokenizer.json has 3.6 MiB
 constexpr int64_t kMaxId = int64_t{1} << 24;
 
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
@@ -28,9 +28,9 @@ Json read_json(const std::string& path) {
   return parse_strict_json(read_file(path, kMaxFile), path, ExitCode::kPlanMismatch);
 }
 
-std::unordered_map<std::string, int64_t> token_ids(const Json& json, const std::string& path) {
+std::map<std::string, int64_t> token_ids(const Json& json, const std::string& path) {
   if (!json.is_object()) fail(path, "the vocabulary is not an object of tokens and ids");
-  std::unordered_map<std::string, int64_t> ids;
+  std::map<std::string, int64_t> ids;
   std::set<int64_t> seen;
   for (const auto& [token, value] : json.items()) {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(kMaxId)) {
@@ -54,6 +54,16 @@ std::pair<std::string, std::string> split_merge(std::string_view line, const std
   return {std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
 
+// Every merge makes a token of its own.
+void add_merge(std::pair<std::string, std::string> merge, const std::string& where,
+               VocabularyFiles& files) {
+  if (files.vocabulary.merges.size() == files.vocabulary.ids.size()) {
+    fail(where, fmt::format("more merges than the {} tokens of the vocabulary",
+                            files.vocabulary.ids.size()));
+  }
+  files.vocabulary.merges.push_back(std::move(merge));
+}
+
 void read_merges_text(const std::string& path, VocabularyFiles& files) {
   const std::string text = read_file(path, kMaxFile);
   auto lines = std::make_shared<std::vector<size_t>>();  // of each merge
@@ -65,7 +75,8 @@ void read_merges_text(const std::string& path, VocabularyFiles& files) {
     ++number;
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
-    files.vocabulary.merges.push_back(split_merge(line, fmt::format("{}:{}", path, number)));
+    const std::string where = fmt::format("{}:{}", path, number);
+    add_merge(split_merge(line, where), where, files);
     lines->push_back(number);
   }
   // Byte-level: 256 symbols, the same at a word's end, and begin and end of text need no merge;
@@ -96,10 +107,10 @@ void read_tokenizer_json(const std::string& path, VocabularyFiles& files) {
   for (const Json& merge : merges) {
     const std::string where = files.merge_place(files.vocabulary.merges.size());
     if (merge.is_string()) {
-      files.vocabulary.merges.push_back(split_merge(merge.get_ref<const std::string&>(), where));
+      add_merge(split_merge(merge.get_ref<const std::string&>(), where), where, files);
     } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
                merge[1].is_string()) {
-      files.vocabulary.merges.emplace_back(merge[0], merge[1]);
+      add_merge({merge[0], merge[1]}, where, files);
     } else {
       fail(where, "is not two words");
     }

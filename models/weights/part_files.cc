@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxIndex = int64_t{16} << 20;
+constexpr int64_t kMaxIndex = int64_t{4} << 20;
 constexpr size_t kMaxShards = 1024;  // each one is an open file
 constexpr size_t kMaxShardName = 200;
 

@@ -17,6 +17,8 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 constexpr size_t kMaxName = 1024;
+constexpr size_t kMaxDimensions = 32;
+constexpr size_t kMaxMetadata = 10'000;
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct FormatDType {
@@ -99,11 +101,19 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
     if (value > static_cast<uint64_t>(kMaxBytes)) {
       return fail(fmt::format("tensor '{}': the number {} is too large", printable(name_), value));
     }
-    (state_ == State::kShape ? entry_.shape : offsets_).push_back(static_cast<int64_t>(value));
+    auto& list = state_ == State::kShape ? entry_.shape : offsets_;
+    if (list.size() == kMaxDimensions) {
+      return fail(fmt::format("tensor '{}': a list of more than {} numbers", printable(name_),
+                              kMaxDimensions));
+    }
+    list.push_back(static_cast<int64_t>(value));
     return true;
   }
   bool string(string_t& value) override {
     if (state_ == State::kMetadata) {
+      if (header.metadata.size() == kMaxMetadata) {
+        return fail(fmt::format("more than {} entries of metadata", kMaxMetadata));
+      }
       header.metadata[key_] = value;
       return true;
     }

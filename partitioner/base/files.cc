@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "partitioner/base/descriptor.h"
 
@@ -39,28 +40,37 @@ void write_all(Descriptor& fd, const std::string& path, std::string_view content
 
 }  // namespace
 
-std::string read_file(const std::string& path, int64_t max_bytes) {
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!fd) fail("cannot open", path, errno);
+FileStream::FileStream(const std::string& path, int64_t max_bytes)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+  if (!fd_) fail("cannot open", path, errno);
   struct stat info{};
-  if (::fstat(fd.get(), &info) != 0) fail("cannot read", path, errno);
+  if (::fstat(fd_.get(), &info) != 0) fail("cannot read", path, errno);
   if (!S_ISREG(info.st_mode)) {
     throw InputError(ExitCode::kIo, fmt::format("cannot read {}: not a regular file", path));
   }
-  if (info.st_size > max_bytes) {
-    throw FileTooLarge(fmt::format("cannot read {}: {} bytes, at most {} are allowed", path,
-                                   static_cast<int64_t>(info.st_size), max_bytes));
+  size_ = info.st_size;
+  if (size_ > max_bytes) {
+    throw FileTooLarge(
+        fmt::format("cannot read {}: {} bytes, at most {} are allowed", path, size_, max_bytes));
   }
-  std::string content(static_cast<size_t>(info.st_size), '\0');
+}
+
+size_t FileStream::read(char* out, size_t size) {
   size_t filled = 0;
-  while (filled < content.size()) {
-    const ssize_t n = ::read(fd.get(), content.data() + filled, content.size() - filled);
+  while (filled < size) {
+    const ssize_t n = ::read(fd_.get(), out + filled, size - filled);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("cannot read", path, errno);
-    if (n == 0) break;  // cut short meanwhile
+    if (n < 0) fail("cannot read", path_, errno);
+    if (n == 0) break;
     filled += static_cast<size_t>(n);
   }
-  content.resize(filled);
+  return filled;
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  FileStream file(path, max_bytes);
+  std::string content(static_cast<size_t>(file.size()), '\0');
+  content.resize(file.read(content.data(), content.size()));  // less when cut short meanwhile
   return content;
 }
 

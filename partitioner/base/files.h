@@ -1,13 +1,14 @@
 // Whole files in and out, with every error an exception: sizes are checked before anything is
 // allocated, and a file that is written is either the old one or the new one.
 //
-// Any thread; both functions block on the disk.
+// Any thread, a FileStream by one at a time; all of it blocks on the disk.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "partitioner/base/descriptor.h"
 #include "partitioner/base/error.h"
 
 namespace stagecraft {
@@ -17,8 +18,23 @@ class FileTooLarge : public InputError {
   explicit FileTooLarge(const std::string& message) : InputError(ExitCode::kIo, message) {}
 };
 
-// Content of a regular file (folders, pipes and devices are refused, never waited for). Throws
-// InputError(kIo) when it cannot be read, FileTooLarge when it holds more than `max_bytes`.
+// A regular file, read from front to back. Folders, pipes and devices are refused, never waited
+// for. Throws InputError(kIo) when it cannot be read, FileTooLarge when it holds more than
+// `max_bytes`.
+class FileStream {
+ public:
+  FileStream(const std::string& path, int64_t max_bytes);
+  int64_t size() const { return size_; }  // when it was opened
+  // Fills `out` as far as the file goes; returns how many bytes.
+  size_t read(char* out, size_t size);
+
+ private:
+  std::string path_;
+  Descriptor fd_;
+  int64_t size_ = 0;
+};
+
+// Content of a regular file, with the same refusals.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
 // Writes beside `path`, flushes to the disk and renames. On any error, closing included, the old

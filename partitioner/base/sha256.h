@@ -1,12 +1,24 @@
 // SHA-256 (FIPS 180-4) as lower-case hex, of bytes and of files. OpenSSL does the work.
 //
-// Any thread; no state.
+// Any thread, a Sha256 by one at a time.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 namespace stagecraft {
+
+// Of bytes that come piece by piece.
+class Sha256 {
+ public:
+  Sha256();
+  void add(std::string_view bytes);
+  std::string hex();  // once, at the end
+
+ private:
+  std::shared_ptr<void> context_;
+};
 
 std::string sha256_hex(std::string_view bytes);
 

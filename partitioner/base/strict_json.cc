@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "partitioner/base/files.h"
 
@@ -14,8 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMaxJsonDepth = 32;
-constexpr size_t kMaxShown = 160;
+constexpr size_t kMaxJsonDepth = 32;
 
 // The library's message without its own number, which goes first.
 std::string text_of(const json::exception& error) {
@@ -24,39 +23,89 @@ std::string text_of(const json::exception& error) {
   return printable(begin == std::string_view::npos ? what : what.substr(begin + 2));
 }
 
+// Makes the document from the parser's events. The library's own parser with a callback walks over
+// a list again for every object in it.
+class StrictBuilder : public nlohmann::json_sax<json> {
+ public:
+  explicit StrictBuilder(size_t max_values) : max_values_(max_values) {}
+  json root;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    count();
+    if (name.find('\0') != std::string::npos) refuse("holds a key with a NUL");
+    auto& object = open_.back()->get_ref<json::object_t&>();
+    const auto [entry, is_new] = object.emplace(name, nullptr);
+    if (!is_new) refuse(fmt::format("key '{}' occurs twice", printable(name)));
+    value_of_key_ = &entry->second;
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    const bool is_json = dynamic_cast<const json::parse_error*>(&error) == nullptr;
+    throw JsonFault(text_of(error), is_json ? 0 : std::max<size_t>(position, 1));
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& what) { throw JsonFault(what, 0); }
+  void count() {
+    if (++values_ > max_values_) refuse(fmt::format("more than {} values", max_values_));
+  }
+  json* place(json value) {
+    count();
+    if (open_.empty()) return &(root = std::move(value));
+    if (open_.back()->is_object()) return &(*value_of_key_ = std::move(value));
+    auto& list = open_.back()->get_ref<json::array_t&>();
+    return &list.emplace_back(std::move(value));
+  }
+  bool add(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(json container) {
+    if (open_.size() == kMaxJsonDepth) {
+      refuse(fmt::format("nested deeper than {} levels", kMaxJsonDepth));
+    }
+    open_.push_back(place(std::move(container)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const size_t max_values_;
+  size_t values_ = 0;
+  std::vector<json*> open_;  // stay where they are: only the innermost one grows
+  json* value_of_key_ = nullptr;
+};
+
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text, size_t max_bytes) {
   std::string out;
-  for (const char c : text.substr(0, kMaxShown)) {
+  for (const char c : text.substr(0, max_bytes)) {
     out += c >= 0x20 && c < 0x7f ? c : '?';
   }
   return out;
 }
 
-json parse_strict_json(std::string_view text) {
-  const auto refuse = [](const std::string& what) { throw JsonFault(what, 0); };
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxJsonDepth) refuse(fmt::format("nested deeper than {} levels", kMaxJsonDepth));
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (key.find('\0') != std::string::npos) refuse("holds a key with a NUL");
-      if (!keys.back().insert(key).second) {
-        refuse(fmt::format("key '{}' occurs twice", printable(key)));
-      }
-    }
-    return true;
-  };
-  try {
-    return json::parse(text.begin(), text.end(), watch);
-  } catch (const json::parse_error& error) {
-    throw JsonFault(text_of(error), std::max<size_t>(error.byte, 1));
-  } catch (const json::exception& error) {  // a number out of range
-    throw JsonFault(text_of(error), 0);
-  }
+json parse_strict_json(std::string_view text, size_t max_values) {
+  StrictBuilder builder(max_values);
+  json::sax_parse(text.begin(), text.end(), &builder);  // faults come as exceptions
+  return std::move(builder.root);
 }
 
 json parse_strict_json(std::string_view text, const std::string& where, ExitCode code) {
@@ -90,9 +139,10 @@ JsonFields JsonFields::of_file(const json& root, const std::string& file, std::s
 
 void JsonFields::fail(const char* key, const char* what) const {
   const std::string name = where_.empty() ? key : *key ? where_ + "." + key : where_;
-  throw InputError(ExitCode::kDataInvalid,
-                   fmt::format("{}: {} {}; make the file again", file_,
-                               name.empty() ? "the file" : fmt::format("`{}`", name), what));
+  throw InputError(
+      ExitCode::kDataInvalid,
+      fmt::format("{}: {} {}; make the file again", file_,
+                  name.empty() ? "the file" : fmt::format("`{}`", printable(name)), what));
 }
 
 const json& JsonFields::at(const char* key) {

@@ -1,5 +1,5 @@
 // JSON from files that may be damaged or hostile: duplicate keys, deep nesting, bad UTF-8, NUL in a
-// key and trailing text are refused.
+// key, trailing text and more values than a file of its kind needs are refused.
 //
 // The parsers are pure functions, any thread. JsonFields belongs to one thread and lives no longer
 // than the JSON value and the file name.
@@ -26,14 +26,19 @@ class JsonFault : public std::runtime_error {
   size_t byte_;
 };
 
+// Keys and values that a text may hold unless its reader says otherwise. Bounds memory and time: a
+// short text can hold a million empty lists. CLIP's tokenizer.json, the largest file of a fixed
+// size, holds 250,000.
+inline constexpr size_t kMaxJsonValues = 300'000;
+
 // Throws JsonFault.
-nlohmann::json parse_strict_json(std::string_view text);
+nlohmann::json parse_strict_json(std::string_view text, size_t max_values = kMaxJsonValues);
 // Throws InputError(`code`); `where` starts its message.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& where, ExitCode code);
 
-// Text out of a file for a message of one line: at most 160 bytes, '?' for all but printable ASCII,
-// so that the message stays one line and valid UTF-8.
-std::string printable(std::string_view text);
+// Text out of a file or from a peer for a message of one line: the first bytes of it, '?' for all
+// but printable ASCII, so that the message stays one line and valid UTF-8.
+std::string printable(std::string_view text, size_t max_bytes = 160);
 
 // Parses a file of at most `max_bytes`. Throws InputError: kIo, or kDataInvalid when it is no JSON.
 nlohmann::json read_json(const std::string& path, int64_t max_bytes);

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <sstream>
-#include <unordered_set>
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
@@ -18,7 +18,7 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kMaxBytes = 4 << 20;
+constexpr int64_t kMaxBytes = 512 << 10;  // a plan of four ranks has 10 KiB
 constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxNodes =
     40'000;  // bounds memory and time: a short text can hold a million empty lists
@@ -129,7 +129,7 @@ class TreeBuilder : public YAML::EventHandler {
  private:
   struct Open {
     YamlNode* node;  // stays valid: only the innermost open node grows
-    std::unordered_set<std::string> keys;
+    std::set<std::string> keys;
   };
 
   void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
@@ -137,7 +137,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
     if (!tag.empty() && tag != "?" && tag != "!") {
-      document_.error(to_mark(mark), fmt::format("tags are not allowed: {}", tag));
+      document_.error(to_mark(mark), fmt::format("tags are not allowed: {}", excerpt(tag)));
     }
   }
 
@@ -153,8 +153,8 @@ class TreeBuilder : public YAML::EventHandler {
       document_.error(to_mark(mark), "merge keys are not allowed; write the keys out");
     } else if (!open.keys.insert(name).second) {
       const YamlMark first = open.node->mark_of_key(name);
-      document_.error(to_mark(mark),
-                      fmt::format("key `{}` given twice, first in line {}", name, first.line));
+      document_.error(to_mark(mark), fmt::format("key `{}` given twice, first in line {}",
+                                                 excerpt(name), first.line));
     }
     open.node->keys.push_back({name, to_mark(mark)});
     count(mark);
@@ -235,7 +235,7 @@ YamlDocument YamlDocument::parse(std::string_view text, const std::string& file)
     document.error(refused.mark, refused.message);
     document.throw_if_errors();
   } catch (const YAML::Exception& error) {
-    document.error(to_mark(error.mark), error.msg);
+    document.error(to_mark(error.mark), excerpt(error.msg));
     document.throw_if_errors();
   }
   return document;

@@ -3,7 +3,8 @@
 //
 // It works on the parser's events and refuses, with line and column: unknown and duplicate keys,
 // anchors, aliases, tags, merge keys, several documents, tabs as indentation, control characters,
-// text that is not UTF-8, wrong types, numbers out of range, files over 4 MiB, nesting over 32.
+// text that is not UTF-8, wrong types, numbers out of range, files over 512 KiB, more than 40,000
+// values, lines over 64 KiB, nesting over 32.
 // Numbers are JSON's (no octal, no 1_000, no +4, no .5, no nan); truth is true or false; a text
 // that looks like a number, a truth value or null must be quoted. All errors of a file are
 // collected and thrown at once as a ConfigError with one `file:line:column: message` per line.
@@ -141,6 +142,10 @@ bool parse_string(YamlDocument& document, const YamlNode& node, const std::strin
 // The candidate nearest to `word` by edit distance, empty when none is near (more than a third of
 // its letters differ).
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
+
+// Text out of a file for a message of one line: at most 60 bytes, whole characters, '?' for control
+// characters.
+std::string excerpt(std::string_view text);
 
 // `text` as a YAML scalar that reads back as the same text: plain when that is safe, else in double
 // quotes.

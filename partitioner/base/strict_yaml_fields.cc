@@ -29,11 +29,7 @@ std::string_view describe(YamlNode::Kind kind) {
 
 std::string shown(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::kScalar) return std::string(describe(node.kind));
-  std::string text = node.text.substr(0, kShownBytes);
-  if (text.size() < node.text.size()) text += "...";
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = '?';
-  }
+  const std::string text = excerpt(node.text);
   return node.quoted ? fmt::format("the text \"{}\"", text) : fmt::format("`{}`", text);
 }
 
@@ -294,16 +290,25 @@ void Fields::finish() {
   for (const YamlNode::Key& key : node_.keys) {
     if (std::find(known_.begin(), known_.end(), key.name) != known_.end()) continue;
     if (key.name == "<<") continue;  // reported as a merge key
-    const std::string nearest = nearest_word(key.name, known_);
-    std::string shown_key = key.name.substr(0, kShownBytes);
-    for (char& c : shown_key) {
-      if (static_cast<unsigned char>(c) < 0x20) c = '?';
-    }
+    const std::string nearest =
+        document_.is_full() ? std::string() : nearest_word(key.name, known_);
     document_.error(key.mark,
-                    fmt::format("unknown key `{}`{} (known here: {})", name(shown_key),
+                    fmt::format("unknown key `{}`{} (known here: {})", name(excerpt(key.name)),
                                 nearest.empty() ? "" : fmt::format(", did you mean `{}`?", nearest),
                                 fmt::join(known_, ", ")));
   }
+}
+
+std::string excerpt(std::string_view text) {
+  constexpr std::string_view kMore = "...";
+  size_t end = std::min(text.size(), kShownBytes);
+  const auto continues = [&](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80; };
+  while (end < text.size() && end > 0 && continues(end)) --end;
+  std::string out(text.substr(0, end));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  return end < text.size() ? out.append(kMore) : out;
 }
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {

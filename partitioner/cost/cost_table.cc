@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxTableBytes = 64 << 20;
+constexpr int64_t kMaxTableBytes = 4 << 20;  // SD 1.5's has 200 KiB
 constexpr const char* kFormat = "stagecraft cost table 1";
 
 json to_json(const Timing& timing) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/strict_yaml.h"
@@ -27,8 +28,32 @@ struct DeviceGroup {
   Device device;
 };
 
+// Device files by path: each is read once, however often a cluster names it.
+class DeviceFiles {
+ public:
+  explicit DeviceFiles(const std::string& cluster)
+      : folder_(std::filesystem::path(cluster).parent_path()) {}
+
+  // An error at `mark` the first time that a file cannot be read.
+  Device read(YamlDocument& document, const std::string& file, YamlMark mark) {
+    const std::string path = (folder_ / file).lexically_normal().string();
+    const auto [entry, is_new] = devices_.try_emplace(path);
+    if (!is_new) return entry->second;
+    try {
+      entry->second = read_device(path);
+    } catch (const Error& error) {
+      document.error(mark, error.what());
+    }
+    return entry->second;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::map<std::string, Device> devices_;
+};
+
 DeviceGroup read_group(YamlDocument& document, const YamlNode& node, const std::string& where,
-                       const std::string& cluster_path) {
+                       DeviceFiles& devices) {
   DeviceGroup group;
   std::string file;
   Bytes memory;
@@ -38,12 +63,7 @@ DeviceGroup read_group(YamlDocument& document, const YamlNode& node, const std::
   read_mib(fields, "memory_mib", &memory, {1, kMaxMib}, kOptional);
   fields.finish();
   if (file.empty()) return group;
-  const auto path = std::filesystem::path(cluster_path).parent_path() / file;
-  try {
-    group.device = read_device(path.lexically_normal().string());
-  } catch (const Error& error) {
-    document.error(fields.mark("device"), error.what());
-  }
+  group.device = devices.read(document, file, fields.mark("device"));
   if (memory.count > 0) group.device.memory = memory;
   return group;
 }
@@ -93,9 +113,10 @@ Cluster read_cluster(const std::string& path) {
   Fields fields(document, document.root());
   fields.string("name", &cluster.name);
   if (const YamlNode* groups = fields.list("devices")) {
+    DeviceFiles files(path);
     for (size_t i = 0; i < groups->items.size() && i < kMaxDevices; ++i) {
       const DeviceGroup group =
-          read_group(document, groups->items[i], fmt::format("devices[{}]", i), path);
+          read_group(document, groups->items[i], fmt::format("devices[{}]", i), files);
       cluster.devices.insert(cluster.devices.end(), static_cast<size_t>(group.count), group.device);
     }
     if (cluster.devices.empty() || cluster.devices.size() > kMaxDevices) {

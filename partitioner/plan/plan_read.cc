@@ -41,6 +41,7 @@ void read_order(YamlDocument& document, Fields& fields, Plan& plan) {
     std::istringstream words(line);
     std::vector<std::string>& actions = plan.order.emplace_back();
     for (std::string word; words >> word;) actions.push_back(word);
+    if (actions.empty()) document.error(fields.mark("order"), "order has a rank without actions");
   }
   if (plan.schedule == "explicit" && !fields.has("order")) {
     document.error(fields.mark("schedule"), "schedule is explicit, but `order` is missing");

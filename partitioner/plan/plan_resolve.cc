@@ -87,15 +87,17 @@ class Resolver {
     }
   }
 
-  // Index of the block `name`, which must not have been seen; an error at `mark` otherwise.
+  // Index of the block `name`, which must not have been seen; an error at `mark` otherwise. Behind
+  // more errors than are shown nobody looks any more.
   std::optional<size_t> take(const std::string& name, YamlMark mark) {
+    if (document_.is_full()) return std::nullopt;
     const int index = graph_.find_block(name);
     if (index < 0) {
       std::vector<std::string> names;
       for (const Block& block : graph_.blocks) names.push_back(block.name);
       const std::string nearest = nearest_word(name, names);
       document_.error(
-          mark, fmt::format("the model has no block {}{}", name,
+          mark, fmt::format("the model has no block {}{}", excerpt(name),
                             nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest)));
       return std::nullopt;
     }
@@ -135,7 +137,7 @@ class Resolver {
       const int block = graph_.find_block(plan_.recompute[i]);
       if (block < 0) {
         document_.error(at_.member("recompute", i),
-                        fmt::format("the model has no block {}", plan_.recompute[i]));
+                        fmt::format("the model has no block {}", excerpt(plan_.recompute[i])));
       } else {
         placement.recompute[static_cast<size_t>(block)] = true;
       }
@@ -185,11 +187,28 @@ class Resolver {
                                 plan_.messages.size(), derived.size(), i));
   }
 
-  std::vector<std::vector<Action>> explicit_order() {
+  // No order needs more: F, I and W of every stage, S and R of every message, reduce and step.
+  size_t most_actions(const ResolvedPlan& resolved) const {
+    const size_t messages =
+        transfers_of_micro_batch(graph_, resolved.placement, plan_.train.micro_batch).size();
+    return resolved.micro_batch_sizes.size() * (3 * plan_.stages.size() + 2 * messages) +
+           2 * static_cast<size_t>(resolved.placement.ranks());
+  }
+
+  std::vector<std::vector<Action>> explicit_order(const ResolvedPlan& resolved) {
+    size_t count = 0;
+    for (const auto& actions : plan_.order) count += actions.size();
+    if (const size_t most = most_actions(resolved); count > most) {
+      document_.error(at_.key("order"), fmt::format("order has {} actions, these stages and "
+                                                    "micro-batches need at most {}",
+                                                    count, most));
+      return {};
+    }
     std::vector<std::vector<Action>> order;
     for (size_t r = 0; r < plan_.order.size(); ++r) {
       std::vector<Action>& actions = order.emplace_back();
       for (const std::string& text : plan_.order[r]) {
+        if (document_.is_full()) break;
         try {
           actions.push_back(parse_action(text));
         } catch (const ConfigError& error) {
@@ -204,7 +223,7 @@ class Resolver {
     const bool is_explicit = plan_.schedule == "explicit";
     const YamlMark mark = at_.key(is_explicit ? "order" : "schedule");
     const auto order = is_explicit
-                           ? explicit_order()
+                           ? explicit_order(resolved)
                            : generate_order(plan_.schedule, graph_, resolved.placement,
                                             static_cast<int>(resolved.micro_batch_sizes.size()));
     if (document_.has_errors()) return;

@@ -65,7 +65,8 @@ void write_names(std::string& out, const char* key, const std::vector<std::strin
 void write_order(std::string& out, const Plan& plan) {
   if (plan.order.empty()) return;
   out += "order:  # per rank\n";
-  for (const auto& rank : plan.order) out += fmt::format("  - \"{}\"\n", fmt::join(rank, " "));
+  for (const auto& rank : plan.order)
+    out += fmt::format("  - {}\n", yaml_quote(fmt::format("{}", fmt::join(rank, " "))));
 }
 
 void write_rank(std::string& out, const PlannedRank& rank, const std::string& indent) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/strict_json.h"
 #include "partitioner/schedule/schedule.h"
 
 namespace stagecraft {
@@ -18,6 +19,8 @@ constexpr std::array<std::pair<char, ActionKind>, 6> kLetters = {
      {'B', ActionKind::kBackward},
      {'S', ActionKind::kSend},
      {'R', ActionKind::kReceive}}};
+
+constexpr size_t kShown = 40;  // bytes of a text that is no action
 
 // Reads digits from the front of `text`; false when there are none or too many.
 bool take_number(std::string_view& text, int& number) {
@@ -62,7 +65,7 @@ Action parse_action(std::string_view text) {
   throw ConfigError(
       fmt::format("\"{}\" is no action; allowed are F, I, W, B with stage and micro-batch as in "
                   "F0.2, S and R with a message number as in S7, reduce, step",
-                  text.substr(0, 40)));
+                  printable(text, kShown)));
 }
 
 }  // namespace stagecraft

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "partitioner/base/strict_json.h"
 #include "pipeline/comm/describe.h"
 #include "pipeline/comm/polling.h"
 #include "pipeline/comm/socket_parts.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxName = 4096;
 constexpr size_t kMaxChunk = 1 << 20;
+constexpr size_t kMaxShown = 1000;  // of what a peer refuses with
 // Rank 0 tells the others who is missing; they give it that much longer before they speak for
 // themselves.
 constexpr std::chrono::milliseconds kGrace{1000};
@@ -121,18 +123,27 @@ std::string join_payloads(const std::vector<std::string>& payloads) {
   return joined;
 }
 
+// Empty when it does not hold the payload of every rank and nothing else.
 std::vector<std::string> split_payloads(std::string_view joined, int ranks) {
   std::vector<std::string> payloads;
   for (int rank = 0; rank < ranks; ++rank) {
     uint64_t size = 0;
-    check(joined.size() >= sizeof size, "a control reply holds every rank's payload");
+    if (joined.size() < sizeof size) return {};
     std::memcpy(&size, joined.data(), sizeof size);
     joined.remove_prefix(sizeof size);
-    check(joined.size() >= size, "a control reply holds every rank's payload");
+    if (joined.size() < size) return {};
     payloads.emplace_back(joined.substr(0, size));
     joined.remove_prefix(size);
   }
-  return payloads;
+  return joined.empty() ? payloads : std::vector<std::string>();
+}
+
+// What a refusal may be about; another number out of a frame is a dead rank.
+ExitCode failure_code(int number) {
+  for (const ExitCode code : {ExitCode::kStall, ExitCode::kStartup, ExitCode::kInternal}) {
+    if (number == static_cast<int>(code)) return code;
+  }
+  return ExitCode::kRankDied;
 }
 
 class SocketControl : public ControlChannel {
@@ -214,7 +225,7 @@ class SocketControl : public ControlChannel {
       refuse(requests,
              {.peer = peer,
               .text = fmt::format("rank {} is at \"{}\" ({}) but rank 0 is at \"{}\" ({})", peer,
-                                  frame.name, frame.sequence, what, sequence_)});
+                                  printable(frame.name), frame.sequence, what, sequence_)});
     }
     requests[peer] = std::move(frame);
   }
@@ -292,14 +303,16 @@ class SocketControl : public ControlChannel {
     if (reply.kind == FrameKind::kRefusal) {
       int code = static_cast<int>(ExitCode::kRankDied), peer = -1, peer_lost = 0;
       std::sscanf(reply.name.c_str(), "%d %d %d", &code, &peer, &peer_lost);
-      fail({.code = static_cast<ExitCode>(code),
+      fail({.code = failure_code(code),
             .peer = peer,
             .peer_lost = peer_lost != 0,
-            .text = reply.payload});
+            .text = printable(reply.payload, kMaxShown)});
     }
     if (reply.kind != FrameKind::kReply || reply.sequence != sequence_ || reply.name != what)
       fail(corrupt(0, what));
-    return split_payloads(reply.payload, size_);
+    std::vector<std::string> payloads = split_payloads(reply.payload, size_);
+    if (payloads.empty()) fail(corrupt(0, what));
+    return payloads;
   }
 
   // Waits for `entries` or the end of this rank's world. What has come on the lines is read before

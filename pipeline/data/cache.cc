@@ -89,7 +89,7 @@ class Filler {
 
   std::optional<CacheManifest> earlier_manifest() const {
     try {
-      return read_manifest(summary_.manifest);
+      return read_manifest(summary_.manifest, dataset_);
     } catch (const InputError&) {
       return std::nullopt;  // none, or damaged: everything is looked at again
     }

@@ -35,7 +35,7 @@ CachedSamples::CachedSamples(Dataset dataset, const ModelConfig& model,
     : dataset_(std::move(dataset)),
       model_(model),
       options_(options),
-      manifest_(read_manifest(options.manifest)),
+      manifest_(read_manifest(options.manifest, dataset_)),
       latents_(cache_folder_of(options.manifest), kLatentsFolder),
       captions_(cache_folder_of(options.manifest), kCaptionsFolder) {
   require_valid(dataset_, 1);

@@ -25,6 +25,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 30;
 constexpr size_t kMaxLineBytes = size_t{1} << 20;
+constexpr size_t kMaxLineValues = 10'000;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -33,15 +34,12 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // A line as a JSON object with no key twice. Throws InputError.
 json parse_object(std::string_view line) {
-  if (line.size() > kMaxLineBytes) {
-    refuse(fmt::format("line of {} bytes, at most {} are allowed", line.size(), kMaxLineBytes));
-  }
   if (const auto bad = first_invalid_utf8(line)) {
     refuse(fmt::format("not UTF-8 at byte {} of the line; save the file as UTF-8", *bad + 1));
   }
   json object;
   try {
-    object = parse_strict_json(line);
+    object = parse_strict_json(line, kMaxLineValues);
   } catch (const JsonFault& fault) {
     refuse(fault.byte() > 0
                ? fmt::format("not a JSON object: error at byte {} of the line", fault.byte())
@@ -94,6 +92,79 @@ bool blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
+// The lines of a file that may be long and is hashed on the way.
+class IndexLines {
+ public:
+  explicit IndexLines(const std::string& path) : file_(path, kMaxIndexBytes) {}
+
+  // The next line without its end, valid until the next call; nothing behind the last one. A line
+  // that is too long comes cut, but longer than kMaxLineBytes.
+  std::optional<std::string_view> next() {
+    size_t end;
+    while ((end = text_.find('\n', at_ + searched_)) == std::string::npos && !over_ &&
+           text_.size() - at_ <= kMaxLineBytes) {
+      searched_ = text_.size() - at_;
+      fill();
+    }
+    searched_ = 0;
+    if (at_ == text_.size()) return std::nullopt;
+    end = std::min(end, text_.size());
+    const std::string_view line = std::string_view(text_).substr(at_, end - at_);
+    at_ = std::min(end + 1, text_.size());
+    return line;
+  }
+  // Of what was read.
+  std::string hash() { return hash_.hex(); }
+
+ private:
+  void fill() {
+    constexpr size_t kPiece = 256 << 10;
+    text_.erase(0, at_);
+    at_ = 0;
+    const size_t had = text_.size();
+    text_.resize(had + kPiece);
+    text_.resize(had + file_.read(text_.data() + had, kPiece));
+    over_ = text_.size() < had + kPiece;
+    hash_.add(std::string_view(text_).substr(had));
+  }
+
+  FileStream file_;
+  Sha256 hash_;
+  std::string text_;  // from line `at_` on
+  size_t at_ = 0, searched_ = 0;
+  bool over_ = false;
+};
+
+void read_samples(IndexLines& lines, Dataset& dataset) {
+  int64_t number = 0;
+  while (auto line = lines.next()) {
+    if (++number == 1 && line->starts_with(kByteOrderMark)) {
+      line->remove_prefix(kByteOrderMark.size());
+    }
+    if (line->size() > kMaxLineBytes) {
+      dataset.faults.add(
+          number, fmt::format("line of more than {} bytes, the rest is not read", kMaxLineBytes));
+      return;
+    }
+    if (blank(*line)) continue;
+    if (dataset.samples.empty() && dataset.faults.empty() &&
+        line->at(line->find_first_not_of(" \t\r")) == '[') {
+      dataset.faults.add(number,
+                         "one JSON array; write one object a line instead, without commas between");
+      return;
+    }
+    try {
+      dataset.samples.push_back(parse_sample(*line, number));
+    } catch (const InputError& error) {
+      dataset.faults.add(number, error.what());
+      if (dataset.faults.size() + 1 == DataFaults::kMostFaults) {
+        dataset.faults.add(number, "too many faults, the rest is not read");
+        return;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Dataset read_dataset(const std::string& folder) {
@@ -102,33 +173,15 @@ Dataset read_dataset(const std::string& folder) {
   if (dataset.folder.empty()) refuse(fmt::format("{}: {}", folder, std::strerror(errno)));
   dataset.index_path = (std::filesystem::path(folder) / "prompt.json").string();
   dataset.faults = DataFaults(dataset.index_path);
-  std::string content;
+  std::optional<IndexLines> lines;
   try {
-    content = read_file(dataset.index_path, kMaxIndexBytes);
+    lines.emplace(dataset.index_path);
+    read_samples(*lines, dataset);
   } catch (const InputError& error) {
     refuse(fmt::format("{}; a data set is a folder with prompt.json, one JSON object a line",
                        error.what()));
   }
-  dataset.index_hash = sha256_hex(content);
-
-  std::string_view rest = content;
-  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
-  if (const size_t first = rest.find_first_not_of(" \t\r\n");
-      first != std::string_view::npos && rest[first] == '[') {
-    dataset.faults.add(1,
-                       "one JSON array; write one object a line instead, without commas between");
-    return dataset;
-  }
-  for (int64_t line = 1; !rest.empty(); ++line) {
-    const std::string_view text = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), text.size() + 1));
-    if (blank(text)) continue;
-    try {
-      dataset.samples.push_back(parse_sample(text, line));
-    } catch (const InputError& error) {
-      dataset.faults.add(line, error.what());
-    }
-  }
+  dataset.index_hash = lines->hash();
   return dataset;
 }
 

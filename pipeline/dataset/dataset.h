@@ -32,8 +32,9 @@ struct Dataset {
 inline constexpr int64_t kMaxCaptionBytes = 64 * 1024;
 
 // Reads prompt.json. A UTF-8 byte order mark, CRLF, blank lines and further keys are accepted.
-// Faults of lines go to `faults` (their samples are left out). Throws InputError(kDataInvalid) when
-// there is no such folder or file.
+// Faults of lines go to `faults` (their samples are left out); behind 1000 of them, or a line of
+// more than 1 MiB, nothing is read. Throws InputError(kDataInvalid) when there is no such folder or
+// file.
 Dataset read_dataset(const std::string& folder);
 
 // Throws InputError(kDataInvalid) with all faults, or when there are fewer samples than `batch`.

@@ -2,28 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 #include "partitioner/base/error.h"
 
 namespace stagecraft {
-namespace {
-
-constexpr size_t kMostFaultsShown = 1000;
-
-}  // namespace
-
-void DataFaults::add(int64_t line, const std::string& message) { by_line_.emplace(line, message); }
+void DataFaults::add(int64_t line, const std::string& message) {
+  by_line_.emplace(line, message);
+  if (by_line_.size() <= kMostFaults) return;
+  by_line_.erase(std::prev(by_line_.end()));
+  ++more_;
+}
 
 std::string DataFaults::text() const {
   std::string text;
-  size_t shown = 0;
   for (const auto& [line, message] : by_line_) {
-    if (!text.empty()) text += '\n';
-    if (shown++ == kMostFaultsShown) {
-      text += fmt::format("{}: and {} more faults", file_, by_line_.size() - kMostFaultsShown);
-      break;
-    }
-    text += fmt::format("{}:{}: {}", file_, line, message);
+    text += fmt::format("{}{}:{}: {}", text.empty() ? "" : "\n", file_, line, message);
   }
+  if (more_ > 0) text += fmt::format("\n{}: and {} more faults", file_, more_);
   return text;
 }
 

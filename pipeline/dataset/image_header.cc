@@ -33,6 +33,12 @@ class FileBytes {
     if (at > data_.size() || length > data_.size() - at) cut_short();
     return data_.substr(at, length);
   }
+  // Where `value` stands first, from `at` on.
+  size_t find(uint8_t value, size_t at) const {
+    const size_t found = data_.find(static_cast<char>(value), at);
+    if (found == std::string_view::npos) cut_short();
+    return found;
+  }
   size_t size() const { return data_.size(); }
   [[noreturn]] void cut_short() const {
     refuse_picture(fmt::format("the {} file is cut short at {} bytes", format_, data_.size()));
@@ -84,7 +90,7 @@ ImageHeader read_jpeg(std::string_view file) {
     at += 2 + length;
     if (marker != 0xDA) continue;
     for (;; ++at) {
-      if (bytes.byte(at) != 0xFF) continue;
+      at = bytes.find(0xFF, at);
       const uint8_t next = bytes.byte(at + 1);
       if (next != 0 && !(next >= 0xD0 && next <= 0xD7)) break;
     }

@@ -32,8 +32,9 @@ struct CacheManifest {
   bool operator==(const CacheManifest&) const = default;
 };
 
-// Throws InputError(kDataInvalid) when the file is damaged, InputError(kIo) when it is not there.
-CacheManifest read_manifest(const std::string& path);
+// Throws InputError(kDataInvalid) when the file is damaged, or larger than a manifest of `dataset`
+// can be; InputError(kIo) when it is not there.
+CacheManifest read_manifest(const std::string& path, const Dataset& dataset);
 void write_manifest(const std::string& path, const CacheManifest& manifest);
 
 }  // namespace stagecraft

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <new>
 
 namespace stagecraft {
@@ -45,6 +46,13 @@ struct ProgressPage::Data {
 };
 
 namespace {
+
+// Numbers are kept one higher, so that zero means none. A page may hold anything.
+template <class Number>
+Number less_one(const std::atomic<Number>& number) {
+  const Number kept = number.load(std::memory_order_relaxed);
+  return kept == std::numeric_limits<Number>::min() ? kept : kept - 1;
+}
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
@@ -149,10 +157,10 @@ ProgressSnapshot ProgressPage::read() const {
   ProgressSnapshot snapshot;
   snapshot.beats = data_->beats.load(std::memory_order_acquire);
   snapshot.heartbeat_ns = data_->heartbeat_ns.load(std::memory_order_relaxed);
-  snapshot.step = data_->step_plus_1.load(std::memory_order_relaxed) - 1;
+  snapshot.step = less_one(data_->step_plus_1);
   snapshot.section = static_cast<Section>(data_->section.load(std::memory_order_relaxed));
-  snapshot.micro_batch = data_->micro_batch_plus_1.load(std::memory_order_relaxed) - 1;
-  snapshot.action = data_->action_plus_1.load(std::memory_order_relaxed) - 1;
+  snapshot.micro_batch = less_one(data_->micro_batch_plus_1);
+  snapshot.action = less_one(data_->action_plus_1);
   char text[kOperationWords * 8 + 1] = {};
   const uint64_t slot = data_->operations.load(std::memory_order_acquire) % 2;
   for (size_t i = 0; i < kOperationWords; ++i) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "pipeline/launch/verdict.h"
 
@@ -58,6 +59,18 @@ TEST(ProgressPage, CutsALongOperationName) {
 }
 
 TEST(ProgressPage, ADescriptorThatIsNoPageIsRefused) { EXPECT_THROW(ProgressPage(-1), InputError); }
+
+TEST(ProgressPage, IsReadWhateverStandsInIt) {
+  const Descriptor memory = ProgressPage::make_memory();
+  const ProgressPage page(memory.get());
+  for (const char* numbers : {"\0\0\0\x80", "\xFF\xFF\xFF\x7F", "\xFF\xFF\xFF\xFF"}) {
+    // The lowest, the highest and -1, in every field of four bytes and of eight.
+    std::string bytes(1024, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = numbers[i % 4];
+    ASSERT_EQ(::pwrite(memory.get(), bytes.data(), bytes.size(), 0), 1024);
+    EXPECT_LE(page.read().operation.size(), 24u);
+  }
+}
 
 TEST(Verdict, SaysWhoWhereAndHow) {
   RankEnd end{.rank = 2, .signal = 9, .progress = {}};

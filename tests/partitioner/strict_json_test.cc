@@ -39,6 +39,14 @@ TEST(StrictJson, NestingIsCapped) {
   EXPECT_THAT(fault_of(std::string(1'000'000, '[')).what, HasSubstr("nested deeper"));
 }
 
+TEST(StrictJson, ValuesAreCounted) {
+  EXPECT_NO_THROW(parse_strict_json(R"([1, {"a": 2}])", 5));
+  EXPECT_THAT(fault_of("[" + std::string(300'000, '1') + "]").what, HasSubstr("number"));
+  std::string lists = "[[]";
+  for (size_t i = 0; i < kMaxJsonValues; ++i) lists += ",[]";
+  EXPECT_THAT(fault_of(lists + "]").what, HasSubstr("more than 300000 values"));
+}
+
 TEST(StrictJson, WhatIsNoJsonIsNamedWithItsByte) {
   EXPECT_EQ(fault_of("{\"a\": x}").byte, 7u);
   EXPECT_GT(fault_of("").byte, 0u);

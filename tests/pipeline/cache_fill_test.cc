@@ -41,7 +41,7 @@ class Cache : public ::testing::Test {
     return files;
   }
   std::string latents_file(size_t sample) {
-    const CacheManifest manifest = read_manifest(fill().manifest);
+    const CacheManifest manifest = read_manifest(fill().manifest, set_.read());
     return CacheStore(set_.cache(), kLatentsFolder).path_of(manifest.latents[sample]);
   }
 
@@ -142,7 +142,7 @@ TEST_F(Cache, DamagedManifestIsMadeAgainFromTheFiles) {
   for (const char* damage : {"", "{", "[]", R"({"format": "stagecraft cache 1"})"}) {
     std::ofstream(first.manifest, std::ios::trunc) << damage;
     EXPECT_EQ(fill().encoded_images, 0) << damage;
-    EXPECT_NO_THROW(read_manifest(first.manifest)) << damage;
+    EXPECT_NO_THROW(read_manifest(first.manifest, set_.read())) << damage;
   }
 }
 

@@ -122,7 +122,7 @@ TEST_F(FromCache, NamesASourceThatVanishedOrChanged) {
 }
 
 TEST_F(FromCache, NamesACacheFileWithAFlippedBit) {
-  const std::string key = read_manifest(manifest_).latents[2];
+  const std::string key = read_manifest(manifest_, set_.read()).latents[2];
   const std::string path = CacheStore(set_.cache(), kLatentsFolder).path_of(key);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-1, std::ios::end);
@@ -134,7 +134,7 @@ TEST_F(FromCache, NamesACacheFileWithAFlippedBit) {
 }
 
 TEST_F(FromCache, NamesACacheFileThatIsGone) {
-  const std::string key = read_manifest(manifest_).captions[0];
+  const std::string key = read_manifest(manifest_, set_.read()).captions[0];
   std::filesystem::remove(CacheStore(set_.cache(), kCaptionsFolder).path_of(key));
   EXPECT_EQ(data_fault([&] { open().context(draws_); }), "no fault");
   EXPECT_THAT(data_fault([&] { open(1.0).context(draws_); }), HasSubstr(key));
