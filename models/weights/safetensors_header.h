@@ -15,7 +15,7 @@
 
 namespace stagecraft {
 
-inline constexpr int64_t kMaxSafetensorsHeader = int64_t{4} << 20;  // bytes; SDXL's has 0.3 MiB
+inline constexpr int64_t kMaxSafetensorsHeader = int64_t{2} << 20;  // bytes; SDXL's has 0.3 MiB
 
 struct SafetensorsHeader {
   struct Entry {

@@ -29,7 +29,7 @@ struct Dataset {
   DataFaults faults;  // of prompt.json; pictures are looked at by `fill_cache`
 };
 
-inline constexpr int64_t kMaxCaptionBytes = 64 * 1024;
+inline constexpr int64_t kMaxCaptionBytes = 16 * 1024;
 
 // Reads prompt.json. A UTF-8 byte order mark, CRLF, blank lines and further keys are accepted.
 // Faults of lines go to `faults` (their samples are left out); behind 1000 of them, or a line of

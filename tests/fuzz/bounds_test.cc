@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -45,15 +44,12 @@ Cost cost_of(Target target, std::string_view input) {
   return {.seconds = processor_seconds() - start, .heap = heap.peak - before};
 }
 
-// The median of three where the first run is over the bound: noise does not fail a test.
+// The least of five where the first run is over the bound: other work on the machine only adds.
 Cost expect_within_bounds(Target target, std::string_view input, const std::string& name) {
   target("");  // what a target makes once is not part of a file's cost
   Cost cost = cost_of(target, input);
-  if (cost.seconds > kMostSeconds) {
-    std::array<double, 3> times = {cost.seconds, cost_of(target, input).seconds,
-                                   cost_of(target, input).seconds};
-    std::ranges::sort(times);
-    cost.seconds = times[1];
+  for (int again = 0; again < 4 && cost.seconds > kMostSeconds; ++again) {
+    cost.seconds = std::min(cost.seconds, cost_of(target, input).seconds);
   }
   EXPECT_LE(cost.seconds, kMostSeconds) << name;
   EXPECT_LE(cost.heap, kMostHeap) << name;

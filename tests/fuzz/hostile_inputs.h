@@ -132,7 +132,7 @@ inline std::string with_header_length(const std::string& header) {
 }
 
 inline void add_safetensors(std::vector<Hostile>& all) {
-  constexpr size_t kHeader = 4 * kMiB;
+  constexpr size_t kHeader = 2 * kMiB;
   const auto add = [&](const char* name, std::function<std::string()> make) {
     all.push_back({"safetensors", name, [=] { return with_header_length(make()); }});
   };
@@ -177,7 +177,7 @@ inline void add_tokenizer(std::vector<Hostile>& all) {
   add("vocabulary", "merges",
       [=] { return join(vocabulary(100'000), repeated("", "t2 t3\n", kFile)); });
   add("vocabulary", "blank_merges", [=] { return join("{}", std::string(kFile, '\n')); });
-  add("vocabulary", "too_many_tokens", [=] { return join(vocabulary(500'000), ""); });
+  add("vocabulary", "too_many_tokens", [=] { return join(vocabulary(370'000), ""); });
   add("vocabulary", "good_merges", [=] {
     std::string ids = "{\"<|startoftext|>\":0,\"<|endoftext|>\":1", merges;
     for (int i = 0; i < 300; ++i) ids += fmt::format(",\"l{}\":{}", i, 2 + i);
@@ -196,13 +196,13 @@ inline void add_tokenizer(std::vector<Hostile>& all) {
                         vocabulary(60'000) + ",\"merges\":[\"t2 t3\"",
                     ",\"t2 t3\"", kFile, "]}}");
   });
-  add("caption", "one_word", [] { return std::string(64 << 10, 'a'); });
-  add("caption", "merging_word", [] { return repeated("", "ab", 64 << 10); });
-  add("caption", "specials", [] { return repeated("", "<|endoftext|>", 64 << 10); });
-  add("caption", "broken_specials", [] { return repeated("", "<|endoftext|", 64 << 10); });
+  add("caption", "one_word", [] { return std::string(16 << 10, 'a'); });
+  add("caption", "merging_word", [] { return repeated("", "ab", 16 << 10); });
+  add("caption", "specials", [] { return repeated("", "<|endoftext|>", 16 << 10); });
+  add("caption", "broken_specials", [] { return repeated("", "<|endoftext|", 16 << 10); });
   // Marks that Unicode wants in another order.
-  add("caption", "marks", [] { return repeated("a", "\u0301\u0316", 64 << 10); });
-  add("caption", "digits", [] { return std::string(64 << 10, '1'); });
+  add("caption", "marks", [] { return repeated("a", "\u0301\u0316", 16 << 10); });
+  add("caption", "digits", [] { return std::string(16 << 10, '1'); });
 }
 
 inline std::vector<Hostile> hostile_inputs() {
