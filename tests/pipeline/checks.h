@@ -18,6 +18,7 @@ void check_gradients_of_one_graph(const TrainableChoice& choice);
 void check_gradients_of_one_batch(const TrainableChoice& choice);
 // Losses, norms and weights over several steps against LibTorch's own optimizer and clipping
 // (single_device_test.cc).
-void check_training_with_stock_optimizer(const TrainableChoice& choice, int steps);
+void check_training_with_stock_optimizer(const TrainableChoice& choice, int steps,
+                                         double learning_rate);
 
 }  // namespace stagecraft

@@ -69,7 +69,7 @@ const Check kChecks[] = {
     {"fold", [] { check_fold_order(kUnlocked); }},
     {"one graph", [] { check_gradients_of_one_graph(kUnlocked); }},
     {"full batch", [] { check_gradients_of_one_batch(kUnlocked); }},
-    {"optimizer", [] { check_training_with_stock_optimizer(kUnlocked, 3); }},
+    {"optimizer", [] { check_training_with_stock_optimizer(kUnlocked, 3, 1e-3); }},
     {"None", [] { check_none_gradients(); }},
 };
 

@@ -128,7 +128,9 @@ TEST_P(SingleDevice, GradientsEqualThoseOfOneFullBatch) {
   check_gradients_of_one_batch(GetParam());
 }
 TEST_P(SingleDeviceLarge, TwentyStepsEqualStockAdamWWithClippingAndWarmUp) {
-  check_training_with_stock_optimizer(GetParam(), 20);
+  // As ControlNet is trained. At a hundred times this rate two correct programs drift apart
+  // threefold a step.
+  check_training_with_stock_optimizer(GetParam(), 20, 1e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Choices, SingleDeviceLarge, ::testing::ValuesIn(kTrainableChoices),
@@ -168,13 +170,12 @@ void check_gradients_of_one_batch(const TrainableChoice& choice) {
   ::testing::Test::RecordProperty("worst_parameter", fmt::format("{:.2e}", worst));
 }
 
-void check_training_with_stock_optimizer(const TrainableChoice& choice, int steps) {
+void check_training_with_stock_optimizer(const TrainableChoice& choice, int steps,
+                                         double learning_rate) {
   const BlockGraph graph = small_graph(choice);
   TrainingRun run = uneven_run(graph, 2);
   run.steps = steps;
-  // Large enough to move every weight by percents, small enough that rounding is not amplified: at
-  // 1e-3 two correct programs drift apart threefold a step.
-  run.optimizer.learning_rate = 1e-4;
+  run.optimizer.learning_rate = learning_rate;
   run.optimizer.max_grad_norm = 0.05;  // every step's norm is above it
   run.optimizer.warmup_steps = 2;
   const TrainingResult ours = train(small_model(), graph, run);
