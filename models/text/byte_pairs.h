@@ -46,7 +46,8 @@ class BytePairs {
   };
   const Merge* find(int64_t left, int64_t right) const;
 
-  std::array<int64_t, 256> inner_, last_;  // ids of single bytes, inside and at the end of a word
+  std::array<int64_t, 256> inner_ = {};                  // ids of single bytes inside a word
+  std::array<int64_t, 256> last_ = {};                   // and at its end
   std::map<std::pair<int64_t, int64_t>, Merge> merges_;  // by the ids of left and right
 };
 

@@ -18,7 +18,7 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kMaxBytes = 512 << 10;  // a plan of four ranks has 10 KiB
+constexpr int64_t kMaxBytes = 320 << 10;  // a plan of four ranks has 10 KiB
 constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxNodes =
     40'000;  // bounds memory and time: a short text can hold a million empty lists

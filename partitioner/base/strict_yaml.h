@@ -3,7 +3,7 @@
 //
 // It works on the parser's events and refuses, with line and column: unknown and duplicate keys,
 // anchors, aliases, tags, merge keys, several documents, tabs as indentation, control characters,
-// text that is not UTF-8, wrong types, numbers out of range, files over 512 KiB, more than 40,000
+// text that is not UTF-8, wrong types, numbers out of range, files over 320 KiB, more than 40,000
 // values, lines over 64 KiB, nesting over 32.
 // Numbers are JSON's (no octal, no 1_000, no +4, no .5, no nan); truth is true or false; a text
 // that looks like a number, a truth value or null must be quoted. All errors of a file are

@@ -37,7 +37,7 @@ inline std::string repeated(const std::string& head, const std::string& piece, s
 
 inline constexpr size_t kMiB = size_t{1} << 20;
 
-inline constexpr size_t kYaml = 512 << 10;
+inline constexpr size_t kYaml = 320 << 10;
 
 // What every YAML file can be; as large as a YAML file may be.
 inline void add_yaml(std::vector<Hostile>& all, const char* target) {
