@@ -5,7 +5,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,7 @@ class ExecutorAgainstDiffusers {
     TrainingRun run{.placement = contiguous_placement(graph, with_.stages), .order = {}};
     run.batch = kBatch;
     run.micro_batch = kMicroBatch;
+    run.patience = std::chrono::hours(1);
     TensorMap gradients = train(model_, graph, run).gradients;
     std::erase_if(gradients, [](const auto& entry) { return !entry.second.defined(); });
     return gradients;

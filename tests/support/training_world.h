@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -32,6 +33,7 @@ struct TrainingRun {
   int64_t batch = 4, micro_batch = 1;
   int steps = 1;
   OptimizerConfig optimizer{.learning_rate = 1e-3};
+  std::chrono::seconds patience{120};  // of any wait for another rank
 };
 
 struct TrainingResult {
@@ -134,7 +136,7 @@ inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph,
   for (const std::string& fault : verify(graph, run.placement, sizes, schedule))
     ADD_FAILURE() << fault;
   const int ranks = run.placement.ranks();
-  InProcessWorld world(ranks, std::chrono::seconds(120));
+  InProcessWorld world(ranks, run.patience);
   TrainingResult result;
   std::mutex mutex;
   std::vector<std::exception_ptr> failures(static_cast<size_t>(ranks));
