@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "tests/support/python.h"
@@ -101,35 +100,6 @@ TEST_F(AuditMultiProcess, AnyChangedNumberIsNoticed) {
   ASSERT_EQ(trained.code, 0) << trained.err;
   run_python("python/audit_mutants.py", {folder_.file("audit"), weights(), folder_.file("scratch")},
              folder_.file("log"));
-}
-
-TEST_F(AuditMultiProcess, TheCommandsOfTheReadmeProveARun) {
-  const std::string readme = text_of(source("README.md")), title = "## Prove it on your own data";
-  const size_t section = readme.find(title);
-  ASSERT_NE(section, std::string::npos);
-  const size_t begin = readme.find("```sh\n", section) + 6, end = readme.find("```", begin);
-  std::string commands = readme.substr(begin, end - begin);
-  // In this order: what comes in may look like what is looked for.
-  const std::vector<std::pair<std::string, std::string>> places = {
-      {"build/release/bin", STAGECRAFT_BIN_DIR},
-      {".venv/bin/python", STAGECRAFT_PYTHON},
-      {"runs/", folder_.path().string() + "/"},
-      {"plan.yaml", plan_for(2)},
-      {"configs/train/sd15_controlnet.yaml", folder_.file("train.yaml")},
-      {"data/circles", inputs() + "/data"},
-      {"FOLDER_OF_SD15", weights()},
-  };
-  for (const auto& [from, to] : places) {
-    ASSERT_NE(commands.find(from), std::string::npos) << from;
-    for (size_t at = 0; (at = commands.find(from, at)) != std::string::npos; at += to.size()) {
-      commands.replace(at, from.size(), to);
-    }
-  }
-  const ProgramEnd proved = run(
-      fmt::format("sh -e {}", folder_.write("commands.sh", "cd " + source("") + "\n" + commands)));
-  EXPECT_EQ(proved.code, 0) << proved.out << proved.err;
-  EXPECT_THAT(proved.out,
-              HasSubstr("verdict: all 2 step(s) are what diffusers and torch.optim.AdamW compute"));
 }
 
 class AuditRefusedMultiProcess : public AuditMultiProcess {};

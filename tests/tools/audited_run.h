@@ -54,14 +54,19 @@ class AuditedRun : public ::testing::Test {
 
   static std::string weights() { return inputs() + "/weights"; }
 
-  // A plan of three samples in two uneven micro-batches, and the training file it is made from.
-  std::string plan_for(int stages, const std::string& flags = "") const {
+  // Three samples in two uneven micro-batches.
+  void write_train_file() const {
     folder_.write("train.yaml", fmt::format("model: {}\n"
                                             "width: 64\nheight: 64\nprecision: fp32\n"
                                             "batch: 3\nmicro_batch: 2\n"
                                             "optimizer:\n  learning_rate: 1.0e-5\n"
                                             "  warmup_steps: 5\n  max_grad_norm: {}\n",
                                             model(), clip_));
+  }
+
+  // A plan, and the training file it is made from.
+  std::string plan_for(int stages, const std::string& flags = "") const {
+    write_train_file();
     const std::string plan = folder_.file("plan.yaml");
     const ProgramEnd made =
         run(fmt::format("{}/partition --config {} --cluster {} --stages {} {} -o {}",
