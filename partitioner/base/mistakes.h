@@ -1,10 +1,10 @@
 // Deliberate mistakes that tests switch on to prove that the suite would notice them.
 //
-// Nothing but `ScopedMistake` switches one on: no flag, environment variable or file reaches this
-// header, so the programs cannot. Process-wide; a test owns the process while a ScopedMistake
-// lives. `made` is one relaxed load, asked where a tensor or a step is handled, never per element.
-// Those marked (tests) are made by the tests' own harness (tests/support), which needs no hook in
-// the programs; tests/pipeline/mistakes_test.cc shows which check notices each.
+// The programs only ask; what switches one on is tests/support/scoped_mistake.h, which no program
+// can include, so no flag, environment variable or file reaches them. Process-wide. `made` is one
+// relaxed load, asked where a tensor or a step is handled, never per element. Those marked (tests)
+// are made by the tests' own harness (tests/support), which needs no hook in the programs;
+// tests/pipeline/mistakes_test.cc shows which check notices each.
 #pragma once
 
 #include <atomic>
@@ -35,18 +35,5 @@ inline uint32_t bit_of(Mistake mistake) { return 1u << static_cast<uint32_t>(mis
 inline bool made(Mistake mistake) {
   return (internal::mistakes_made.load(std::memory_order_relaxed) & internal::bit_of(mistake)) != 0;
 }
-
-class ScopedMistake {
- public:
-  explicit ScopedMistake(Mistake mistake) : bit_(internal::bit_of(mistake)) {
-    internal::mistakes_made.fetch_or(bit_);
-  }
-  ~ScopedMistake() { internal::mistakes_made.fetch_and(~bit_); }
-  ScopedMistake(const ScopedMistake&) = delete;
-  ScopedMistake& operator=(const ScopedMistake&) = delete;
-
- private:
-  uint32_t bit_;
-};
 
 }  // namespace stagecraft

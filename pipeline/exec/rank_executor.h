@@ -9,28 +9,16 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include "models/config/model_config.h"
-#include "partitioner/graph/graph.h"
-#include "partitioner/graph/placement.h"
-#include "partitioner/schedule/schedule.h"
+#include "partitioner/base/units.h"
 #include "pipeline/comm/communicator.h"
 #include "pipeline/data/samples.h"
+#include "pipeline/exec/execution_plan.h"
 #include "pipeline/exec/rank_parameters.h"
+#include "pipeline/exec/step_data.h"
 
 namespace stagecraft {
-
-// What all ranks agree on before step 0. Referenced, not copied: it outlives the executor.
-struct ExecutionPlan {
-  const BlockGraph& graph;
-  const Placement& placement;
-  const Schedule& schedule;
-  const std::vector<int64_t>& micro_batch_sizes;
-  const ModelConfig& model;
-  uint64_t seed = 0;
-};
 
 // What the rank held at the moment of its largest allocation in a step; parts of the tracking
 // allocator's figure.
@@ -63,17 +51,14 @@ class RankExecutor {
   // executor is of no use.
   StepOutput run(RunMode mode, int64_t step, std::span<const Draw> draws);
 
+  // All three may be changed between steps, and are called by the thread that runs them.
   // Called before an action starts, with its index in the rank's list: for progress and flight
   // records.
   std::function<void(const Action& action, int index)> on_action;
   // Called with kSend or kReceive before the rank waits for a peer, and with the action's own kind
   // when it goes on.
   std::function<void(ActionKind)> on_activity;
-  // Shows what the step is made from and ends in, at the moment of its use: "context", "hint",
-  // "timesteps", "latents", "noise" where a block takes such an input; "prediction", "target",
-  // "losses" on the rank of the last stage. [n, ...] of one micro-batch, contiguous; not to be
-  // changed or kept.
-  std::function<void(std::string_view what, int micro_batch, const at::Tensor&)> on_data;
+  OnData on_data;
 
  private:
   struct State;

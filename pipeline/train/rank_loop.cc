@@ -101,12 +101,14 @@ class Loop {
       page_.set_action(index, to_string(action), action.micro_batch);
     };
     executor.on_activity = [this](ActionKind kind) { enter(section_of(kind)); };
-    observer_ = make_observer(job_, comm_.rank(), parameters, [this] { page_.beat(); });
-    executor.on_data = [this](std::string_view what, int micro_batch, const at::Tensor& tensor) {
-      observer_->data(what, micro_batch, tensor);
+    const auto observer = make_observer(job_, comm_.rank(), parameters, [this] { page_.beat(); });
+    executor.on_data = [&observer](std::string_view what, int micro_batch,
+                                   const at::Tensor& tensor) {
+      observer->data(what, micro_batch, tensor);
     };
     LoopEnd end = LoopEnd::kNotStarted;
-    if (evaluate(executor, "before") && !stop_wanted()) end = train(executor, parameters);
+    if (evaluate(executor, "before") && !stop_wanted())
+      end = train(executor, parameters, *observer);
     if (end == LoopEnd::kFinished) evaluate(executor, "after");
     if (end != LoopEnd::kNotStarted) {
       write_measurements(parameters);
@@ -185,7 +187,7 @@ class Loop {
     return sha256_hex(text);
   }
 
-  LoopEnd train(RankExecutor& executor, RankParameters& parameters) {
+  LoopEnd train(RankExecutor& executor, RankParameters& parameters, StepObserver& observer) {
     const TrainOptions& options = job_.options;
     std::optional<MetricsFile> file;
     std::optional<ProgressLine> line;
@@ -199,14 +201,14 @@ class Loop {
       step_ = step;
       const double start = seconds_now(), cpu_start = process_cpu_seconds();
       const auto draws = order.batch_of_step(job_.plan.train.batch, step);
-      observer_->begin(step, draws);
+      observer.begin(step, draws);
       const StepOutput output = executor.run(RunMode::kTrain, step, draws);
       enter(Section::kVote);
       const double norm = global_gradient_norm(parameters, control_, step);
       enter(Section::kOptimizer);
-      observer_->gradients_ready(norm);
+      observer.gradients_ready(norm);
       optimizer_step(parameters, options.optimizer, norm, step);
-      observer_->updated();
+      observer.updated();
       if (output.peak.total > peak_in_blocks_.total) peak_in_blocks_ = output.peak;
       const auto facts = gather_plain(fmt::format("end of step {}", step),
                                       StepFacts{.loss_sum = sum_of(output.sample_losses),
@@ -314,7 +316,6 @@ class Loop {
   ControlChannel& control_;
   ProgressPage& page_;
   const std::atomic<bool>& stop_;
-  std::unique_ptr<StepObserver> observer_;
   int64_t step_ = -1;
   PeakMemory peak_in_blocks_;
   Bytes peak_;  // of the training steps

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "partitioner/base/error.h"
-#include "partitioner/base/mistakes.h"
+#include "tests/support/scoped_mistake.h"
 
 namespace stagecraft {
 namespace {

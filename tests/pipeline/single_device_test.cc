@@ -17,9 +17,12 @@
 namespace stagecraft {
 namespace {
 
-constexpr double kOneGraphBound = 1e-5;      // same micro-batches; relative L2 of each parameter
-constexpr double kTogetherBound = 1e-5;      // full batch; all parameters as one vector
-constexpr double kOneParameterBound = 5e-5;  // full batch; one parameter, see below
+constexpr double kOneGraphBound = 1e-5;  // same micro-batches; relative L2 of each parameter
+constexpr double kTogetherBound = 1e-5;  // full batch; all parameters as one vector
+// Full batch; one parameter. A sum over the whole batch rounds in another order than one over
+// micro-batches, which one small parameter feels more than all together.
+constexpr double kOneParameterBound = 5e-5;
+// Of the whole norm: where a gradient is zero but for rounding, nothing is left to be relative to.
 constexpr double kSmallestShare = 1e-3;
 constexpr double kStepBound = 1e-5;    // loss and norm of each step
 constexpr double kUpdateBound = 1e-3;  // relative L2 of what all steps changed together

@@ -1,7 +1,9 @@
-// The commands of README.md, in its order and as they stand there, but for the model's size.
+// What the documents say can be run: the commands of README.md, the suites that docs/proof.md
+// names.
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <regex>
 #include <sstream>
 #include <string>
 
@@ -37,6 +39,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
   }
 }
 
+// In their order and as they stand there, but for the model's size.
 class ReadmeMultiProcess : public AuditedRun {
  protected:
   // The test's folder as a checkout that is built.
@@ -69,6 +72,25 @@ TEST_F(ReadmeMultiProcess, EveryCommandRuns) {
   EXPECT_THAT(end.out, HasSubstr("verdict: all 2 step(s) are what diffusers"));
   EXPECT_TRUE(
       fs::exists(folder_.file("runs/first/controlnet/diffusion_pytorch_model.safetensors")));
+}
+
+class ProofPage : public AuditedRun {};
+
+TEST_F(ProofPage, NamesSuitesThatExist) {
+  std::string tests;
+  for (const auto& entry : fs::recursive_directory_iterator(STAGECRAFT_SOURCE_DIR "/tests")) {
+    if (entry.path().extension() == ".cc") tests += text_of(entry.path());
+  }
+  const std::string page = text_of(STAGECRAFT_SOURCE_DIR "/docs/proof.md");
+  const std::regex suite("`([A-Z][a-zA-Z]+)`");
+  int named = 0;
+  for (std::sregex_iterator it(page.begin(), page.end(), suite), end; it != end; ++it) {
+    const std::string name = (*it)[1];
+    const std::regex test(R"(TEST(_F|_P)?\()" + name + R"(\w*,)");
+    EXPECT_TRUE(std::regex_search(tests, test)) << name;
+    ++named;
+  }
+  EXPECT_GT(named, 30);
 }
 
 }  // namespace
