@@ -62,7 +62,7 @@ class Bench:
 
     def plan(self, ranks, cap_mib=None, profile=False):
         """A plan file and what `partition` said, or None where nothing fits."""
-        path = self.work / f"plan_{ranks}{'_profile' if profile else ''}.yaml"
+        path = self.work / f"plan_{ranks}_{'measured' if profile else 'shapes'}_{cap_mib or 'free'}.yaml"
         command = [BIN / "partition", "--config", self.config, "--precision", "fp32",
                    "--width", self.width, "--height", self.height, "--batch", self.batch,
                    "--micro-batch", self.micro_batch, "-o", path,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What reading and testing alone do not show: tools/check.sh [format|tidy|asan|tsan|fuzz …], all of them unless some are named.
-# Needs tools/setup.sh --checks. CONTRIBUTING.md says what each proves.
+# What reading and testing alone do not show: tools/check.sh [format|tidy|asan|tsan|fuzz …], all of them unless some are named
+# (asan builds under clang-tidy, so tidy is part of it). Needs tools/setup.sh --checks. CONTRIBUTING.md says what each proves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,13 +18,13 @@ asan() {
   ctest --preset asan
 }
 tsan() {
-  build tsan test_comm test_launch
+  build tsan test_comm test_launch test_pipeline
   ctest --preset tsan
 }
 fuzz() { tools/fuzz.sh --seconds 10; }
 
 checks=("$@")
-[ $# -gt 0 ] || checks=(format tidy asan tsan)
+[ $# -gt 0 ] || checks=(format asan tsan fuzz)  # asan passes tidy
 for check in "${checks[@]}"; do
   case $check in
     format|tidy|asan|tsan|fuzz) ;;

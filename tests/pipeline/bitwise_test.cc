@@ -22,7 +22,7 @@ BlockGraph graph_of(const TrainableChoice& choice) {
   return training_graph(small_model(), kWidth, kHeight, choice);
 }
 
-class GradientBits : public ::testing::TestWithParam<TrainableChoice> {};
+class GradientBitsLarge : public ::testing::TestWithParam<TrainableChoice> {};
 class WholeGridSlow : public ::testing::TestWithParam<TrainableChoice> {};
 
 // p x m x schedule, each against one stage.
@@ -46,7 +46,7 @@ void compare_grid(const TrainableChoice& choice, TrainingRun run, bool uneven) {
 }
 
 // Gradients before clipping, and the weights after one step.
-TEST_P(GradientBits, EqualOneStageForEveryPipeline) {
+TEST_P(GradientBitsLarge, EqualOneStageForEveryPipeline) {
   for (const bool uneven : {false, true}) compare_grid(GetParam(), {}, uneven);
 }
 
@@ -64,7 +64,7 @@ TEST_P(WholeGridSlow, WeightsLossesAndNormsOfTwentyStepsEqualOneStage) {
 INSTANTIATE_TEST_SUITE_P(Choices, WholeGridSlow, ::testing::ValuesIn(kTrainableChoices),
                          [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Choices, GradientBits, ::testing::ValuesIn(kTrainableChoices),
+INSTANTIATE_TEST_SUITE_P(Choices, GradientBitsLarge, ::testing::ValuesIn(kTrainableChoices),
                          [](const auto& info) { return info.param.name; });
 
 enum Factor { kStages, kMicroBatches, kUneven, kSchedule, kChoice, kFactors };
@@ -96,9 +96,9 @@ constexpr bool every_pair_of_values_occurs() {
 }
 static_assert(every_pair_of_values_occurs());
 
-class WeightBits : public ::testing::TestWithParam<Combination> {};
+class WeightBitsLarge : public ::testing::TestWithParam<Combination> {};
 
-TEST_P(WeightBits, EqualOneStageAfterTwentySteps) {
+TEST_P(WeightBitsLarge, EqualOneStageAfterTwentySteps) {
   const Combination& with = GetParam();
   const BlockGraph graph = graph_of(kTrainableChoices[with[kChoice]]);
   TrainingRun run{.placement = contiguous_placement(graph, 1), .order = {}};
@@ -114,7 +114,7 @@ TEST_P(WeightBits, EqualOneStageAfterTwentySteps) {
   expect_same_training(result, reference);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairwise, WeightBits, ::testing::ValuesIn(kCombinations),
+INSTANTIATE_TEST_SUITE_P(Pairwise, WeightBitsLarge, ::testing::ValuesIn(kCombinations),
                          [](const auto& info) {
                            const Combination& c = info.param;
                            return fmt::format("p{}_m{}_{}_{}_{}", c[kStages], c[kMicroBatches],
