@@ -10,11 +10,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <iostream>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -54,6 +58,17 @@ inline const CLI::Validator kNotEmpty(
     [](const std::string& text) { return text.empty() ? std::string("is empty") : std::string(); },
     "", "");
 
+// 0 to 2^63 - 1, as in YAML files.
+inline const CLI::Validator kSeed(
+    [](const std::string& text) {
+      int64_t value = -1;
+      const char* end = text.data() + text.size();
+      const auto [stop, error] = std::from_chars(text.data(), end, value);
+      if (error == std::errc() && stop == end && value >= 0) return std::string();
+      return fmt::format("{} is not a whole number from 0 to {}", text, INT64_MAX);
+    },
+    "", "");
+
 // A finite number in (0, `largest`].
 inline CLI::Validator positive_up_to(double largest) {
   return CLI::Validator(
@@ -77,7 +92,8 @@ inline int run_main(int argc, char** argv, const std::function<int(int, char**)>
   for (int i = 1; i < argc; ++i) as_json = as_json || std::string_view(argv[i]) == "--json";
   try {
     const int code = body(argc, argv);
-    if (std::fflush(stdout) != 0) {
+    std::cout.flush();
+    if (!std::cout || std::fflush(stdout) != 0) {
       return report_failure(ExitCode::kIo, "cannot write to standard output", as_json);
     }
     return code;
@@ -86,6 +102,10 @@ inline int run_main(int argc, char** argv, const std::function<int(int, char**)>
     return report_failure(error.code(), error.what(), as_json);
   } catch (const std::bad_alloc&) {
     return report_failure(ExitCode::kOutOfMemory, "out of memory on this machine", as_json);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_failure(ExitCode::kIo,
+                          fmt::format("{}: {}", error.path1().string(), error.code().message()),
+                          as_json);
   } catch (const std::system_error& error) {  // output that cannot be written, among others
     return report_failure(ExitCode::kIo, error.what(), as_json);
   } catch (const std::exception& error) {

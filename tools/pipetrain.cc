@@ -72,7 +72,8 @@ CommandLine read_command_line(int argc, char** argv) {
                                        "diffusers folder: unet/ vae/ text_encoder/ tokenizer/")
                             ->check(kNotEmpty);
   const auto* random = app.add_option("--init-random", init_random,
-                                      "seeded random weights of the real shapes instead");
+                                      "seeded random weights of the real shapes instead")
+                           ->check(kSeed);
   app.add_option("--tokenizer", options.tokenizer,
                  "folder with vocab.json and merges.txt (default: WEIGHTS/tokenizer)")
       ->check(kNotEmpty);
@@ -83,7 +84,8 @@ CommandLine read_command_line(int argc, char** argv) {
   const auto* steps =
       app.add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1L, 1L << 40));
   const auto* seed =
-      app.add_option("--seed", options.seed, "of order, noise, timesteps and latents (default 42)");
+      app.add_option("--seed", options.seed, "of order, noise, timesteps and latents (default 42)")
+          ->check(kSeed);
   const auto* rate = app.add_option("--lr", options.optimizer.learning_rate, "learning rate")
                          ->check(positive_up_to(1000));
   app.add_option("--evaluate", options.evaluate_batches,

@@ -25,11 +25,17 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Signals come through a descriptor while this lives; SIGPIPE is ignored, also by the ranks.
+// What was ignored when the program started stays so: `nohup`, and SIGINT behind a shell's `&`.
+// (A blocked signal comes through the descriptor even when it is ignored.)
 class SignalReader {
  public:
   SignalReader() {
     sigemptyset(&signals_);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, signal);
+    sigaddset(&signals_, SIGCHLD);
+    child_before_ = ::signal(SIGCHLD, SIG_DFL);  // ignored, it would take the ranks' exit codes
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      if (!is_ignored(signal)) sigaddset(&signals_, signal);
+    }
     ::sigprocmask(SIG_BLOCK, &signals_, &before_);
     pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
     fd_ = Descriptor(::signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -38,6 +44,7 @@ class SignalReader {
   }
   ~SignalReader() {
     ::signal(SIGPIPE, pipe_before_);
+    ::signal(SIGCHLD, child_before_);
     ::sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
   SignalReader(const SignalReader&) = delete;
@@ -51,8 +58,14 @@ class SignalReader {
   }
 
  private:
+  static bool is_ignored(int signal) {
+    struct sigaction action{};
+    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+  }
+
   sigset_t signals_{}, before_{};
   void (*pipe_before_)(int) = SIG_DFL;
+  void (*child_before_)(int) = SIG_DFL;
   Descriptor fd_;
 };
 

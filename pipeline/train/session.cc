@@ -97,10 +97,27 @@ void tell_what_the_plan_overrides(const Job& job) {
   if (!text.empty()) say(fmt::format("note: the plan counts, not the training file: {}\n", text));
 }
 
-void keep_plan(const Job& job) {
-  const std::string copy = job.options.out + "/plan.yaml";
+// What an earlier run left, which may be all that tells of it, is kept as NAME.old.
+void set_aside(const std::string& out, const std::string& name) {
+  const std::string path = out + "/" + name;
+  std::error_code failed;
+  fs::rename(path, path + ".old", failed);
+  if (failed && failed != std::errc::no_such_file_or_directory) {
+    throw InputError(ExitCode::kIo,
+                     fmt::format("--out {}: cannot set {} aside ({}); choose another folder", out,
+                                 name, failed.message()));
+  }
+}
+
+// Metrics and measurements are of this run alone; beside them lies its plan.
+void begin_record(const Job& job) {
+  const std::string &out = job.options.out, copy = out + "/plan.yaml";
+  set_aside(out, "metrics.jsonl");
+  set_aside(out, "measured.json");
   std::error_code ignored;
-  if (!fs::equivalent(job.options.plan, copy, ignored)) write_plan(job.plan, job.graph, copy);
+  if (fs::equivalent(job.options.plan, copy, ignored)) return;
+  set_aside(out, "plan.yaml");
+  write_plan(job.plan, job.graph, copy);
 }
 
 void print_report(const Job& job) {
@@ -139,9 +156,6 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   const Descriptor lock = lock_output(options.out);
   refuse_finished_output(job);
   tell_what_the_plan_overrides(job);
-  fs::remove(options.out + "/metrics.jsonl");
-  fs::remove(options.out + "/measured.json");
-  keep_plan(job);
   warn_about_crowded_cores(job);
   if (!options.audit.empty()) say(start_audit(job));
 
@@ -161,6 +175,7 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
     throw Error(encoded.asked_to_stop,
                 "stopped before training; what was encoded stays in the cache");
   }
+  begin_record(job);
   const LaunchResult trained =
       run(kRankRole, job.resolved.placement.ranks(), stage_labels(job.resolved.placement));
 

@@ -49,10 +49,19 @@ std::vector<std::string> trained_parts(const BlockGraph& graph) {
 }
 
 bool has_trained_parts(const BlockGraph& graph, const std::string& folder) {
-  const auto parts = trained_parts(graph);
-  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
-    return std::filesystem::exists(folder + "/" + part + "/diffusion_pytorch_model.safetensors");
-  });
+  namespace fs = std::filesystem;
+  const auto are_weights = [](const fs::path& file) {
+    const auto endings = {".safetensors", ".index.json", ".bin", ".ckpt", ".pt", ".pth"};
+    return std::any_of(endings.begin(), endings.end(),
+                       [&](const char* end) { return file.string().ends_with(end); });
+  };
+  for (const std::string& part : trained_parts(graph)) {
+    std::error_code absent;
+    for (const auto& entry : fs::directory_iterator(folder + "/" + part, absent)) {
+      if (are_weights(entry.path().filename())) return true;
+    }
+  }
+  return false;
 }
 
 void save_trained_parts(const SavedTraining& what, Communicator& comm,

@@ -32,7 +32,7 @@ struct SavedTraining {
 void save_trained_parts(const SavedTraining& what, Communicator& comm,
                         const std::function<void()>& on_tensor);
 
-// Whether `folder` holds trained weights of one of the parts.
+// Whether `folder` holds weights of one of the parts, in whatever format: ours or somebody else's.
 bool has_trained_parts(const BlockGraph& graph, const std::string& folder);
 
 }  // namespace stagecraft

@@ -180,6 +180,23 @@ TEST_F(LaunchMultiProcess, TheFirstInterruptLetsTheRanksFinishTheirStep) {
   expect_end(ExitCode::kInterrupted, "stopped after the step");
 }
 
+TEST_F(LaunchMultiProcess, AHangUpThatNohupIgnoresStopsNothing) {
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  start("train");
+  ::signal(SIGHUP, before);
+  read_pids();
+  launcher_->kill(SIGHUP);
+  launcher_->kill(SIGINT);  // what stops them: a hang-up that counted would end with 143
+  expect_end(ExitCode::kInterrupted, "stopped after the step");
+}
+
+TEST_F(LaunchMultiProcess, ExitCodesAreSeenWhereTheCallerIgnoresSigchld) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  start("error", 1);
+  ::signal(SIGCHLD, before);
+  EXPECT_EQ(launcher_->join(), static_cast<int>(ExitCode::kOutOfMemory));
+}
+
 TEST_F(LaunchMultiProcess, AnInterruptAfterTheLastStepChangesNothing) {
   start("late");
   read_pids();
