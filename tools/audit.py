@@ -101,15 +101,18 @@ def compare_losses_and_norm(report, reference, step, losses, norm):
         report.complain(f"learning rate {step.facts['learning_rate']}, {rate} expected")
 
 
-def compare_gradients(report, step, gradients):
-    apart = {}
-    floor = SMALLEST_GRADIENT * size_of(gradient for gradient in gradients.values() if gradient is not None)
+def find_one_sided(report, step, gradients):
     for name, theirs in gradients.items():
         if (theirs is None) != (name in step.no_gradient):
             has, lacks = ("diffusers", "the run") if theirs is not None else ("the run", "diffusers")
             report.complain(f"{name}: {has} has a gradient, {lacks} has none")
-        elif theirs is not None:
-            apart[name] = distance([step.read("gradient", name)], [theirs], floor)
+
+
+def compare_gradients(report, step, gradients):
+    find_one_sided(report, step, gradients)
+    floor = SMALLEST_GRADIENT * size_of(gradient for gradient in gradients.values() if gradient is not None)
+    apart = {name: distance([step.read("gradient", name)], [theirs], floor)
+             for name, theirs in gradients.items() if theirs is not None and name not in step.no_gradient}
     nothing = f", {len(step.no_gradient)} None" if step.no_gradient else ""
     report.each("gradient", apart, f"gradients  {{}} of {len(apart)} parameters within the bound{nothing}")
 
@@ -208,6 +211,7 @@ def follow(audit, reference):
         count_adam_steps(report, step)
         optimizer.zero_grad()
         _, losses = reference.forward_backward(step.batch)
+        find_one_sided(report, step, {name: parameter.grad for name, parameter in trained.items()})
         norm = reference.clip_and_step(trained, optimizer, step.number)
         compare_losses_and_norm(report, reference, step, losses, norm)
         if step.number == numbers[-1]:

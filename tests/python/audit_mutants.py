@@ -97,10 +97,19 @@ def lose_gradient(ranks):
 
 
 def forget_moments(ranks):
+    """As a run that starts Adam anew in each step and is right otherwise."""
+    settings = json.loads((ranks[0].path.parents[1] / "audit.json").read_text(encoding="utf-8"))["optimizer"]
     for rank in ranks:
-        for key in [key for key in rank.tensors if key.startswith("exp_avg")]:
-            del rank.tensors[key]
-        rank.facts["adam_steps"] = dict.fromkeys(rank.facts["adam_steps"], 0)
+        factor = min(1.0, settings["max_grad_norm"] / (rank.facts["gradient_norm"] + 1e-6))
+        for name in rank.facts["adam_steps"]:
+            for kind in ("exp_avg", "exp_avg_sq"):
+                del rank.tensors[f"{kind}.{name}"]
+            weight = rank.tensors[f"before.{name}"].clone().requires_grad_(True)
+            weight.grad = rank.tensors[f"gradient.{name}"] * factor
+            torch.optim.AdamW([weight], lr=rank.facts["learning_rate"], betas=(settings["beta1"], settings["beta2"]),
+                              eps=settings["eps"], weight_decay=settings["weight_decay"]).step()
+            rank.tensors[f"after.{name}"] = weight.detach()
+            rank.facts["adam_steps"][name] = 0
 
 
 def recount(ranks):
@@ -152,7 +161,10 @@ WRONG = [
                         (number("noise", times(1.001), everywhere=True), "WRONG: prediction")]),
     (["--follow"], [(number("losses", add(1e-3)), "WRONG: loss"),
                     (fact("gradient_norm", times(1.001), everywhere=True), "WRONG: norm"),
-                    (number("after.", add(1e-3)), "WRONG: update")]),
+                    (number("after.", add(1e-3)), "WRONG: update"),
+                    (lose_gradient, "diffusers has a gradient, the run has none")]),
+    (["--follow"], [(forget_moments, "Adam has made 0 steps, 1 expected"),
+                    (forget_moments, "WRONG: update")]),
     (["--follow", "--steps", "1"], [(number("exp_avg.", times(2)), "WRONG: update")]),
 ]
 
