@@ -71,7 +71,7 @@ class Report:
 
     def each(self, kind, apart, text):
         """Differences by name; the worst counts. The number of those within the bound goes into `text`."""
-        worst = sorted(apart, key=apart.get, reverse=True)[:3]
+        worst = sorted(apart, key=lambda name: math.inf if math.isnan(apart[name]) else apart[name], reverse=True)[:3]
         self.numbers[f"worst_{kind}"] = {name: apart[name] for name in worst}
         within = sum(value <= BOUNDS[kind] for value in apart.values())
         self.compare(kind, apart[worst[0]] if worst else 0.0,
@@ -97,7 +97,7 @@ def compare_losses_and_norm(report, reference, step, losses, norm):
     report.pair("norm", step.facts["gradient_norm"], norm)
     report.numbers["clipped"] = clipped(reference.facts, step)
     rate = reference.learning_rate(step.number)
-    if relative(abs(rate - step.facts["learning_rate"]), rate) > 1e-12:
+    if not relative(abs(rate - step.facts["learning_rate"]), rate) <= 1e-12:
         report.complain(f"learning rate {step.facts['learning_rate']}, {rate} expected")
 
 
@@ -219,6 +219,12 @@ def follow(audit, reference):
         yield report, report.text(title_of(reference.facts, step))
 
 
+def thread_count(text):
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1024")
+    return int(text)
+
+
 def step_numbers(text):
     try:
         return sorted({int(part) for part in text.split(",")})
@@ -232,7 +238,7 @@ def main(arguments=None):
     parser.add_argument("--weights", required=True, metavar="DIR", help="diffusers folder that the run was given")
     parser.add_argument("--steps", type=step_numbers, help="some of the audited steps only, such as 0,1,19")
     parser.add_argument("--follow", action="store_true", help="carry own weights and moments from step to step")
-    parser.add_argument("--threads", type=int, help="threads of torch")
+    parser.add_argument("--threads", type=thread_count, help="threads of torch")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     options = parser.parse_args(arguments)
     if options.threads:

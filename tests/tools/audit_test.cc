@@ -73,7 +73,10 @@ class AuditMultiProcess : public AuditedRun {
   }
 };
 
-TEST_F(AuditMultiProcess, TwentyStepsOfControlNetAreDiffusersSteps) {
+// Minutes of arithmetic under a sanitizer, and no times to keep.
+class AuditLarge : public AuditMultiProcess {};
+
+TEST_F(AuditLarge, TwentyStepsOfControlNetAreDiffusersSteps) {
   expect_twenty_steps_as_diffusers(4, "");
 }
 
@@ -120,7 +123,7 @@ TEST_F(AuditMultiProcess, AuditingChangesNoBitOfTheTraining) {
   EXPECT_FALSE(fs::exists(folder_.file("audit/step_000001")));
 }
 
-TEST_F(AuditMultiProcess, AnyChangedNumberIsNoticed) {
+TEST_F(AuditLarge, AnyChangedNumberIsNoticed) {
   const ProgramEnd trained = train(plan_for(2), "out", "--steps 2 " + audited("0,1"));
   ASSERT_EQ(trained.code, 0) << trained.err;
   run_python("python/audit_mutants.py", {folder_.file("audit"), weights(), folder_.file("scratch")},

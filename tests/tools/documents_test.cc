@@ -40,7 +40,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 }
 
 // In their order and as they stand there, but for the model's size.
-class ReadmeMultiProcess : public AuditedRun {
+class ReadmeLarge : public AuditedRun {
  protected:
   // The test's folder as a checkout that is built.
   void make_checkout() const {
@@ -53,7 +53,7 @@ class ReadmeMultiProcess : public AuditedRun {
   }
 };
 
-TEST_F(ReadmeMultiProcess, EveryCommandRuns) {
+TEST_F(ReadmeLarge, EveryCommandRuns) {
   make_checkout();
   write_train_file();
   std::string commands = commands_of(text_of(source("README.md")));
