@@ -14,33 +14,15 @@ import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/python"))
 import diffusers
 import torch
-import yaml
-from diffusers import ControlNetModel, UNet2DConditionModel
-
-
-def build(config):
-    unet, control = config["unet"], config["controlnet"]
-    channels, attention = unet["block_out_channels"], unet["down_attention"]
-    common = dict(
-        in_channels=unet["in_channels"], block_out_channels=channels,
-        layers_per_block=unet["layers_per_block"], norm_num_groups=unet["norm_num_groups"],
-        attention_head_dim=unet["num_heads"], cross_attention_dim=unet["cross_attention_dim"],
-        down_block_types=["CrossAttnDownBlock2D" if a else "DownBlock2D" for a in attention])
-    model = UNet2DConditionModel(
-        out_channels=unet["out_channels"],
-        up_block_types=["CrossAttnUpBlock2D" if a else "UpBlock2D" for a in reversed(attention)],
-        **common)
-    controlnet = ControlNetModel(
-        conditioning_channels=control["conditioning_channels"],
-        conditioning_embedding_out_channels=control["conditioning_embedding_out_channels"],
-        **common)
-    return model.train().requires_grad_(False), controlnet.train()
+from diffusers_modules import build_controlnet, build_unet, read_model_file
 
 
 def main():
@@ -51,9 +33,9 @@ def main():
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    with open(options.model, encoding="utf-8") as file:
-        config = yaml.safe_load(file)
-    unet, controlnet = build(config)
+    config = read_model_file(options.model)
+    unet = build_unet(config).train().requires_grad_(False)
+    controlnet = build_controlnet(config).train()
     with torch.no_grad():  # zero-initialised layers would make zero gradients
         for module in [*controlnet.controlnet_down_blocks, controlnet.controlnet_mid_block,
                        controlnet.controlnet_cond_embedding.conv_out]:

@@ -2,8 +2,10 @@
 //
 // DIR/audit.json holds what all steps share, DIR/step_000019/rank_2.safetensors what rank 2 used
 // and made in step 19 (audit.h). docs/audit.md lists the keys.
+// Any thread; a folder's start_audit once, before its ranks write.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "pipeline/train/job.h"

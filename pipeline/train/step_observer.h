@@ -1,7 +1,8 @@
 // Looks at the steps of one rank from outside. What it sees is not to be changed or kept; the base
 // class looks away.
 //
-// Called by the rank's thread, in the order below, once a step (`data` often).
+// Called by the rank's thread, in the order below, once a step (`data` often). Any of them may
+// block and throw, as the audit's do (disk, InputError(kIo)); what is thrown ends the rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>

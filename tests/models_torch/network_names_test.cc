@@ -9,7 +9,8 @@
 #include <sstream>
 
 #include "models/network/build.h"
-#include "tests/support/reference.h"
+#include "tests/support/programs.h"
+#include "tests/support/python.h"
 
 namespace stagecraft {
 namespace {
@@ -32,8 +33,7 @@ std::string name_and_shape(const Param& param) {
 
 TEST(NetworkNames, EveryParameterIsNamedAndShapedAsInDiffusersAndTransformers) {
   std::set<std::string> theirs;
-  std::istringstream lines(run_command("'" STAGECRAFT_PYTHON "' '" STAGECRAFT_SOURCE_DIR
-                                       "/tests/python/list_parameters.py'"));
+  std::istringstream lines(must_run(python_command("tests/python/list_parameters.py", {})));
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("parameter ")) theirs.insert(line.substr(10));
   }

@@ -13,6 +13,7 @@
 #include "models/weights/save_folder.h"
 #include "models/weights/weight_source.h"
 #include "tests/models/scratch_folder.h"
+#include "tests/support/programs.h"
 #include "tests/support/python.h"
 
 namespace stagecraft {
@@ -145,7 +146,7 @@ TEST_F(WeightFolders, AreExchangedWithDiffusersInBothDirectionsAndEveryLayout) {
   for (const std::string part : {"controlnet", "unet"}) {
     for (const DType dtype : {DType::kF32, DType::kF16}) save(part, dtype);
   }
-  ASSERT_TRUE(run_python("models_torch/saved_folder.py", {folder_.path()}, folder_ / "log"));
+  must_run(python_command("tests/models_torch/saved_folder.py", {folder_.path()}));
   expect_loaded("controlnet");
   expect_loaded("unet");
   for (const std::string layout : {"plain", "half", "shards", "half_shards", "older"}) {

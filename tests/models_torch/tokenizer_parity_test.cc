@@ -7,6 +7,7 @@
 
 #include "models/text/tokenizer.h"
 #include "tests/models/scratch_folder.h"
+#include "tests/support/programs.h"
 #include "tests/support/python.h"
 
 namespace stagecraft {
@@ -14,7 +15,7 @@ namespace {
 
 TEST(TokenizerParity, IdsEqualThoseOfTransformersForAllCaptions) {
   const ScratchFolder folder;
-  ASSERT_TRUE(run_python("models_torch/tokenizer_parity.py", {folder.path()}, folder.file("log")));
+  must_run(python_command("tests/models_torch/tokenizer_parity.py", {folder.path()}));
   std::filesystem::create_directory(folder.file("single"));
   std::filesystem::rename(folder.file("tokenizer.json"), folder.file("single/tokenizer.json"));
   const ClipTokenizer pair(folder.file("tokenizer")), single(folder.file("single"));

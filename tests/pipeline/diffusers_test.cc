@@ -15,6 +15,7 @@
 #include "models/weights/save_folder.h"
 #include "tests/support/diffusers_parity.h"
 #include "tests/support/drawn_inputs.h"
+#include "tests/support/programs.h"
 #include "tests/support/python.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/training_world.h"
@@ -78,7 +79,7 @@ class ExecutorAgainstDiffusers {
       write_weights(folder_.path(), model_, graph, part);
     }
     write_tensors(folder_.file("inputs.safetensors"), drawn_inputs(model_, graph, draws()));
-    if (!run_python("python/diffusers_gradients.py", arguments, folder_.file("log"))) return;
+    must_run(python_command("tests/python/diffusers_gradients.py", arguments));
     for (const TrainableChoice& choice : with_.choices) {
       SCOPED_TRACE(choice.name);
       const TensorMap theirs =

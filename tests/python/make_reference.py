@@ -16,10 +16,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-import yaml
-from diffusers import AutoencoderKL, ControlNetModel, UNet2DConditionModel
+from diffusers_modules import (build_controlnet, build_text_encoder, build_unet, build_vae,
+                               read_model_file)
 from safetensors.torch import save_file
-from transformers import CLIPTextConfig, CLIPTextModel
 
 WIDTH, HEIGHT, BATCH = 128, 192, 2
 
@@ -88,36 +87,9 @@ def sharpen(model, generator):
 
 
 def build(config, generator):
-    unet, vae, text = config["unet"], config["vae"], config["text_encoder"]
-    channels, attention = unet["block_out_channels"], unet["down_attention"]
-    common = dict(
-        in_channels=unet["in_channels"], block_out_channels=channels,
-        layers_per_block=unet["layers_per_block"], norm_num_groups=unet["norm_num_groups"],
-        attention_head_dim=unet["num_heads"], cross_attention_dim=unet["cross_attention_dim"],
-        down_block_types=["CrossAttnDownBlock2D" if a else "DownBlock2D" for a in attention])
-    control = config["controlnet"]
-    models = {
-        "unet": UNet2DConditionModel(
-            out_channels=unet["out_channels"],
-            up_block_types=["CrossAttnUpBlock2D" if a else "UpBlock2D"
-                            for a in reversed(attention)],
-            **common),
-        "controlnet": ControlNetModel(
-            conditioning_channels=control["conditioning_channels"],
-            conditioning_embedding_out_channels=control["conditioning_embedding_out_channels"],
-            **common),
-        "vae": AutoencoderKL(
-            in_channels=vae["in_channels"], out_channels=vae["in_channels"],
-            latent_channels=vae["latent_channels"], block_out_channels=vae["block_out_channels"],
-            down_block_types=["DownEncoderBlock2D"] * len(vae["block_out_channels"]),
-            up_block_types=["UpDecoderBlock2D"] * len(vae["block_out_channels"]),
-            layers_per_block=vae["layers_per_block"], norm_num_groups=vae["norm_num_groups"]),
-        "text_encoder": CLIPTextModel(CLIPTextConfig(
-            vocab_size=text["vocab_size"], hidden_size=text["hidden_size"],
-            intermediate_size=text["intermediate_size"], num_hidden_layers=text["layers"],
-            num_attention_heads=text["heads"], max_position_embeddings=text["max_length"],
-            hidden_act="quick_gelu", bos_token_id=49406, eos_token_id=49407, pad_token_id=49407)),
-    }
+    """All parts on sharp random weights, drawn in this order."""
+    models = {"unet": build_unet(config), "controlnet": build_controlnet(config),
+              "vae": build_vae(config), "text_encoder": build_text_encoder(config)}
     return {part: sharpen(model, generator) for part, model in models.items()}
 
 
@@ -187,8 +159,7 @@ def run(models, inputs, choice):
 def main(model_file, out):
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(20240607)
-    with open(model_file, encoding="utf-8") as file:
-        config = yaml.safe_load(file)
+    config = read_model_file(model_file)
     models = build(config, generator)
     inputs = draw_inputs(config, generator)
 

@@ -8,16 +8,14 @@ Nothing is zero, so the layers that a new ControlNet has at zero are seen.
 import sys
 
 import torch
-import yaml
-
+from diffusers_modules import read_model_file
 from make_reference import build
 
 
 def main(model_file, out, seed=20240607):
     torch.set_num_threads(1)
-    with open(model_file, encoding="utf-8") as file:
-        config = yaml.safe_load(file)
-    for part, model in build(config, torch.Generator().manual_seed(int(seed))).items():
+    generator = torch.Generator().manual_seed(int(seed))
+    for part, model in build(read_model_file(model_file), generator).items():
         model.save_pretrained(f"{out}/{part}")
 
 

@@ -1,52 +1,24 @@
 // What diffusers and transformers compute (tests/python/make_reference.py), made once and shared by
 // the tests.
-//
-// The folder lies in the build tree under a key of everything it depends on: the script, the model
-// file, and the versions of the Python packages. Processes that want it at the same time wait for
-// the first.
 #pragma once
 
 #include <ATen/ATen.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdio.h>
-#include <sys/file.h>
-#include <unistd.h>
 
-#include <array>
-#include <filesystem>
-#include <map>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "models/torch/runner.h"
 #include "models/weights/safetensors.h"
-#include "partitioner/base/sha256.h"
 #include "partitioner/graph/graph.h"
+#include "tests/support/made_once.h"
+#include "tests/support/programs.h"
+#include "tests/support/python.h"
 #include "tests/support/tiny_model.h"
 #include "tests/support/whole_graph.h"
 
 namespace stagecraft {
-
-// Standard output and error of a shell command; throws, with them, when it fails.
-inline std::string run_command(const std::string& command) {
-  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("popen failed: " + command);
-  std::string output;
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    output.append(buffer.data(), n);
-  }
-  const int status = pclose(pipe);
-  if (status != 0) {
-    throw std::runtime_error("failed (status " + std::to_string(status) + "): " + command + "\n" +
-                             output);
-  }
-  return output;
-}
 
 // All tensors of a safetensors file.
 inline TensorMap read_tensors(const std::string& path) {
@@ -60,40 +32,12 @@ inline TensorMap read_tensors(const std::string& path) {
   return tensors;
 }
 
-// The reference folder, made if need be.
-inline std::filesystem::path reference_folder() {
-  const std::string python = STAGECRAFT_PYTHON;
-  const std::string script = STAGECRAFT_SOURCE_DIR "/tests/python/make_reference.py";
-  const std::string versions =
-      run_command(python +
-                  " -c \"from importlib.metadata import version as v;"
-                  " print(v('torch'), v('diffusers'), v('transformers'))\"");
-  const std::string key =
-      sha256_hex(sha256_hex_of_file(script) + sha256_hex_of_file(kTinyModelFile) + versions);
-  const std::filesystem::path parent = STAGECRAFT_BIN_DIR "/../reference";
-  std::filesystem::create_directories(parent);
-  const std::filesystem::path folder = parent / key.substr(0, 16);
-
-  const int lock = open((parent / "lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  if (lock < 0 || flock(lock, LOCK_EX) != 0)
-    throw std::runtime_error("no lock in " + parent.string());
-  if (!std::filesystem::exists(folder)) {
-    for (const auto& old : std::filesystem::directory_iterator(parent)) {
-      if (old.is_directory()) std::filesystem::remove_all(old);
-    }
-    const std::string partial = folder.string() + ".partial";
-    std::filesystem::create_directories(partial);
-    run_command("'" + python + "' '" + script + "' '" + kTinyModelFile + "' '" + partial + "'");
-    std::filesystem::rename(partial, folder);
-  }
-  close(lock);
-  return folder;
-}
-
 // A file of the reference folder, by its name without the ending.
 inline TensorMap reference(const std::string& name) {
-  static const std::filesystem::path folder = reference_folder();
-  return read_tensors((folder / (name + ".safetensors")).string());
+  static const std::string folder = made_once("reference", [](const std::string& out) {
+    must_run(python_command("tests/python/make_reference.py", {kTinyModelFile, out}));
+  });
+  return read_tensors(folder + "/" + name + ".safetensors");
 }
 
 inline constexpr double kOutputTolerance = 1e-5;

@@ -126,8 +126,8 @@ TEST_F(AuditMultiProcess, AuditingChangesNoBitOfTheTraining) {
 TEST_F(AuditLarge, AnyChangedNumberIsNoticed) {
   const ProgramEnd trained = train(plan_for(2), "out", "--steps 2 " + audited("0,1"));
   ASSERT_EQ(trained.code, 0) << trained.err;
-  run_python("python/audit_mutants.py", {folder_.file("audit"), weights(), folder_.file("scratch")},
-             folder_.file("log"));
+  must_run(python_command("tests/python/audit_mutants.py",
+                          {folder_.file("audit"), weights(), folder_.file("scratch")}));
 }
 
 class AuditRefusedMultiProcess : public AuditMultiProcess {};
@@ -153,7 +153,7 @@ TEST_F(AuditRefusedMultiProcess, AFileThatCannotBeWrittenEndsTheRunWithItsName) 
   const std::string plan = plan_for(2);
   ASSERT_EQ(train(plan, "out", "--steps 1").code, 0);  // fills the cache
   // The audit's files are the first of more than 4 MiB.
-  const ProgramEnd ended = run(fmt::format(
+  const ProgramEnd ended = run_program(fmt::format(
       "sh -c 'ulimit -f 8192; exec {}'", train_command(plan, "full", "--steps 1 " + audited("0"))));
   EXPECT_EQ(ended.code, 7);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("/step_000000/rank_"), HasSubstr("File too large")));

@@ -66,7 +66,7 @@ TEST_F(ReadmeLarge, EveryCommandRuns) {
               ".venv/bin/python tools/make_fill50k.py data/circles --count 6 --size 64");
   replace_all(commands, "--out runs/first", "--out runs/first --steps 1");
   folder_.write("commands.sh", "set -euxo pipefail\n" + commands);
-  const ProgramEnd end = run("cd " + folder_.path().string() + " && bash commands.sh");
+  const ProgramEnd end = run_program("cd " + folder_.path().string() + " && bash commands.sh");
   EXPECT_EQ(end.code, 0) << end.out << end.err;
   EXPECT_THAT(end.out, HasSubstr("data parallel"));
   EXPECT_THAT(end.out, HasSubstr("verdict: all 2 step(s) are what diffusers"));

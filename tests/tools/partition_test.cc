@@ -18,26 +18,17 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-  std::string last_line(const std::string& text) const {
-    const size_t end = text.find_last_not_of('\n');
-    const size_t start = text.rfind('\n', end);
-    return text.substr(start == std::string::npos ? 0 : start + 1);
-  }
-};
+std::string last_line(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  const size_t start = text.rfind('\n', end);
+  return text.substr(start == std::string::npos ? 0 : start + 1);
+}
 
 class PartitionProgram : public ::testing::Test {
  protected:
   // `arguments` as for a shell.
-  Outcome run(const std::string& arguments, const std::string& out = "") {
-    const std::string target = out.empty() ? folder_.file("out") : out;
-    const std::string command = std::string(STAGECRAFT_BIN_DIR "/partition ") + arguments + " >" +
-                                target + " 2>" + folder_.file("err");
-    return {.code = shell(command),
-            .out = out.empty() ? read_file(target, 64 << 20) : "",
-            .err = read_file(folder_.file("err"), 1 << 20)};
+  static ProgramEnd run(const std::string& arguments) {
+    return run_program(STAGECRAFT_BIN_DIR "/partition " + arguments);
   }
 
   std::string job() const {
@@ -46,7 +37,7 @@ class PartitionProgram : public ::testing::Test {
   }
   std::string plan() const { return folder_.file("plan.yaml"); }
   std::string make_plan(const std::string& flags = "") {
-    const Outcome made = run(job() + flags + " -o " + plan());
+    const ProgramEnd made = run(job() + flags + " -o " + plan());
     EXPECT_EQ(made.code, 0) << made.err;
     return made.out;
   }
@@ -65,7 +56,7 @@ TEST_F(PartitionProgram, WritesAPlanThatVerifies) {
   EXPECT_THAT(out, AllOf(HasSubstr("down-sets"), HasSubstr("memory balance"),
                          HasSubstr("next: pipetrain --plan")));
   EXPECT_EQ(read_plan(plan()).stages.size(), 4u);
-  const Outcome verified = run("verify " + plan());
+  const ProgramEnd verified = run("verify " + plan());
   EXPECT_EQ(verified.code, 0) << verified.err;
   EXPECT_THAT(verified.out, HasSubstr("can run: 4 stages on 4 ranks, 4 micro-batches"));
 }
@@ -82,8 +73,8 @@ TEST_F(PartitionProgram, FlagsOverrideTheTrainingFile) {
 }
 
 TEST_F(PartitionProgram, PlansFor3090WithoutOne) {
-  const Outcome made = run("--config " + kConfigs + "train/sd15_controlnet.yaml --cluster " +
-                           kConfigs + "clusters/4x3090.yaml -o " + plan());
+  const ProgramEnd made = run("--config " + kConfigs + "train/sd15_controlnet.yaml --cluster " +
+                              kConfigs + "clusters/4x3090.yaml -o " + plan());
   ASSERT_EQ(made.code, 0) << made.err;
   // Static memory of cldm for this job, from parameter counts times 4 bytes.
   EXPECT_THAT(
@@ -98,7 +89,7 @@ TEST_F(PartitionProgram, ReportSaysWhyDataParallelFails) {
                 "clusters/4x3090.yaml -o " + plan())
                 .code,
             0);
-  const Outcome report = run("report " + plan() + " --seen-on-one-device 22542");
+  const ProgramEnd report = run("report " + plan() + " --seen-on-one-device 22542");
   EXPECT_THAT(report.out, HasSubstr("27,199.0 MiB DOES NOT FIT 24,576.0 MiB (rtx3090)"));
 }
 
@@ -113,7 +104,7 @@ TEST_F(PartitionProgram, SavedCostTableIsReused) {
 TEST_F(PartitionProgram, CostTableOfAnotherJobIsAMismatch) {
   const std::string table = folder_.file("costs.json");
   make_plan("--cost-table " + table);
-  const Outcome other = run(job() + "--width 192 -o " + plan() + " --cost-table " + table);
+  const ProgramEnd other = run(job() + "--width 192 -o " + plan() + " --cost-table " + table);
   EXPECT_EQ(other.code, 4);
   EXPECT_THAT(other.err, HasSubstr("made for pixels 128x192, this job has 192x192"));
 }
@@ -121,14 +112,15 @@ TEST_F(PartitionProgram, CostTableOfAnotherJobIsAMismatch) {
 TEST_F(PartitionProgram, CostTableOfAnotherDeviceIsAMismatch) {
   const std::string table = folder_.file("costs.json");
   make_plan("--cost-table " + table);
-  const Outcome other = run("--config " + kConfigs + "train/tiny_demo.yaml --cluster " + kConfigs +
-                            "clusters/4x3090.yaml -o " + plan() + " --cost-table " + table);
+  const ProgramEnd other =
+      run("--config " + kConfigs + "train/tiny_demo.yaml --cluster " + kConfigs +
+          "clusters/4x3090.yaml -o " + plan() + " --cost-table " + table);
   EXPECT_EQ(other.code, 4);
   EXPECT_THAT(other.err, HasSubstr("made for device cpu, this job has rtx3090"));
 }
 
 TEST_F(PartitionProgram, AMissingClusterIsNamedWithItsFlag) {
-  const Outcome refused =
+  const ProgramEnd refused =
       run("--config " + kConfigs + "train/tiny_demo.yaml --cluster 5x3090 -o " + plan());
   EXPECT_EQ(refused.code, 7);
   EXPECT_EQ(refused.err,
@@ -144,14 +136,15 @@ TEST_F(PartitionProgram, ProfileMeasuresEveryBlock) {
 }
 
 TEST_F(PartitionProgram, ProfileForOtherDevicesIsRefused) {
-  const Outcome refused = run("--profile --config " + kConfigs + "train/tiny_demo.yaml --cluster " +
-                              kConfigs + "clusters/4x3090.yaml -o " + plan());
+  const ProgramEnd refused =
+      run("--profile --config " + kConfigs + "train/tiny_demo.yaml --cluster " + kConfigs +
+          "clusters/4x3090.yaml -o " + plan());
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("cluster 4x3090 has rtx3090"));
 }
 
 TEST_F(PartitionProgram, PlanThatCannotFitIsRefusedWithTheNumbers) {
-  const Outcome refused = run(job() + "--memory-cap 130 -o " + plan());
+  const ProgramEnd refused = run(job() + "--memory-cap 130 -o " + plan());
   EXPECT_EQ(refused.code, 13);
   EXPECT_THAT(refused.err, HasSubstr("MiB"));
   EXPECT_FALSE(std::filesystem::exists(plan()));
@@ -161,11 +154,11 @@ TEST_F(PartitionProgram, FaultsOfAnEditedPlanAreNamedAllAtOnce) {
   make_plan();
   edit_plan("      - unet.conv_in\n", "      - unet.conv_inn\n");
   edit_plan("micro_batch: 2", "micro_batch: 2.0");
-  const Outcome structure = run("verify " + plan());
+  const ProgramEnd structure = run("verify " + plan());
   EXPECT_EQ(structure.code, 3);
   EXPECT_THAT(structure.err, HasSubstr("train.micro_batch must be a whole number"));
   edit_plan("micro_batch: 2.0", "micro_batch: 2");
-  const Outcome names = run("verify " + plan());
+  const ProgramEnd names = run("verify " + plan());
   EXPECT_EQ(names.code, 3);
   EXPECT_THAT(names.err,
               AllOf(HasSubstr("the model has no block unet.conv_inn, did you mean unet.conv_in?"),
@@ -178,7 +171,7 @@ TEST_F(PartitionProgram, VerifyWritesPredictionsAnew) {
   std::string text = read_file(plan(), 4 << 20);
   folder_.write("plan.yaml", text.substr(0, text.find("\npredicted:")));
   EXPECT_EQ(run("report " + plan()).code, 3);
-  const Outcome anew =
+  const ProgramEnd anew =
       run("verify " + plan() + " --cluster " + kConfigs + "clusters/local_cpu_4.yaml -o " + plan());
   EXPECT_EQ(anew.code, 0) << anew.err;
   EXPECT_EQ(read_plan(plan()), before);
@@ -196,7 +189,7 @@ TEST_F(PartitionProgram, ReportSetsMeasuredBesidePredicted) {
     measured.ranks.push_back(seen);
   }
   write_measured(measured, folder_.file("measured.json"));
-  const Outcome report =
+  const ProgramEnd report =
       run("report " + plan() + " --json --measured " + folder_.file("measured.json"));
   ASSERT_EQ(report.code, 0) << report.err;
   const json out = json::parse(report.out);
@@ -205,7 +198,7 @@ TEST_F(PartitionProgram, ReportSetsMeasuredBesidePredicted) {
 }
 
 TEST_F(PartitionProgram, JsonPlanIsOneObject) {
-  const Outcome made = run(job() + "--json -o " + plan());
+  const ProgramEnd made = run(job() + "--json -o " + plan());
   ASSERT_EQ(made.code, 0) << made.err;
   const json out = json::parse(made.out);
   EXPECT_EQ(out["plan_hash"], plan_hash(read_plan(plan())));
@@ -214,9 +207,9 @@ TEST_F(PartitionProgram, JsonPlanIsOneObject) {
 }
 
 TEST_F(PartitionProgram, ErrorsWithJsonEndInAnObject) {
-  const Outcome refused = run(job() + "--batch 0 --json -o " + plan());
+  const ProgramEnd refused = run(job() + "--batch 0 --json -o " + plan());
   EXPECT_EQ(refused.code, 2);
-  const json last = json::parse(refused.last_line(refused.err));
+  const json last = json::parse(last_line(refused.err));
   EXPECT_EQ(last["code"], 2);
   EXPECT_EQ(last["reason"],
             "with the flags given, batch is out of range: 0, allowed is 1 to 65536");
@@ -225,7 +218,7 @@ TEST_F(PartitionProgram, ErrorsWithJsonEndInAnObject) {
 TEST_F(PartitionProgram, WrongUsageIsOneLine) {
   for (const std::string arguments :
        {"--bogus", "", "graph", "verify", "report a b", "--stages x"}) {
-    const Outcome refused = run(arguments);
+    const ProgramEnd refused = run(arguments);
     EXPECT_EQ(refused.code, 2) << arguments;
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
   }
@@ -240,11 +233,11 @@ TEST_F(PartitionProgram, MissingFilesAreIoErrors) {
 
 TEST_F(PartitionProgram, FullOutputIsAnIoError) {
   const std::string graph = "graph --model " + kConfigs + "models/sd15_controlnet_tiny.yaml";
-  EXPECT_EQ(run(graph, "/dev/full").code, 7);
+  EXPECT_EQ(run(graph + " >/dev/full").code, 7);
 }
 
 TEST_F(PartitionProgram, GraphCountsTheRealModel) {
-  const Outcome graph = run("graph --json --model " + kConfigs + "models/sd15_controlnet.yaml");
+  const ProgramEnd graph = run("graph --json --model " + kConfigs + "models/sd15_controlnet.yaml");
   ASSERT_EQ(graph.code, 0) << graph.err;
   const json parts = json::parse(graph.out)["parts"];
   EXPECT_EQ(parts["unet"]["parameters"], 859'520'964);

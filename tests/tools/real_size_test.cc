@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
-#include "partitioner/base/sha256.h"
 #include "partitioner/plan/measured.h"
 #include "partitioner/plan/plan.h"
 #include "tests/support/programs.h"
+#include "tests/support/python.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft {
@@ -19,12 +18,9 @@ namespace {
 class RealSizeSlow : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(shell(fmt::format("{} {}make_photos.py {} --size 256 --crops 1", kPython, kTools,
-                                folder_.file("data"))),
-              0);
-    ASSERT_EQ(shell(fmt::format("{} {}make_clip_vocab.py {}", kPython, kTools,
-                                folder_.file("tokenizer"))),
-              0);
+    must_run(python_command("tools/make_photos.py",
+                            {folder_.file("data"), "--size", "256", "--crops", "1"}));
+    must_run(python_command("tools/make_clip_vocab.py", {folder_.file("tokenizer")}));
   }
 
   // Plans for `stages` processes and trains; returns the output folder.
@@ -43,8 +39,7 @@ class RealSizeSlow : public ::testing::Test {
                                 folder_.file("tokenizer"), folder_.file("data"), out)),
               0);
     fmt::print("{} processes:\n", stages);
-    std::ifstream metrics(out + "/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);) fmt::print("{}\n", line);
+    fmt::print("{}", text_of(out + "/metrics.jsonl"));
     return out;
   }
 
@@ -64,21 +59,6 @@ class RealSizeSlow : public ::testing::Test {
     }
   }
 
-  // Losses and norms of every step, without times and memory.
-  static std::string numbers_of(const std::string& out) {
-    std::ifstream metrics(out + "/metrics.jsonl");
-    std::string numbers;
-    for (std::string line; std::getline(metrics, line);) {
-      numbers += line.substr(0, line.find(",\"seconds\"")) + '\n';
-    }
-    return numbers;
-  }
-  static std::string weights_of(const std::string& out) {
-    return sha256_hex_of_file(out + "/controlnet/diffusion_pytorch_model.safetensors");
-  }
-
-  static constexpr const char* kPython = STAGECRAFT_PYTHON;
-  static constexpr const char* kTools = STAGECRAFT_SOURCE_DIR "/tools/";
   static constexpr const char* kConfig =
       STAGECRAFT_SOURCE_DIR "/configs/train/sd15_controlnet.yaml";
   TempFolder folder_;
