@@ -71,7 +71,7 @@ class Report:
 
     def each(self, kind, apart, text):
         """Differences by name; the worst counts. The number of those within the bound goes into `text`."""
-        worst = sorted(apart, key=lambda name: math.inf if math.isnan(apart[name]) else apart[name], reverse=True)[:3]
+        worst = sorted(apart, key=apart.get, reverse=True)[:3]
         self.numbers[f"worst_{kind}"] = {name: apart[name] for name in worst}
         within = sum(value <= BOUNDS[kind] for value in apart.values())
         self.compare(kind, apart[worst[0]] if worst else 0.0,
@@ -97,7 +97,7 @@ def compare_losses_and_norm(report, reference, step, losses, norm):
     report.pair("norm", step.facts["gradient_norm"], norm)
     report.numbers["clipped"] = clipped(reference.facts, step)
     rate = reference.learning_rate(step.number)
-    if not relative(abs(rate - step.facts["learning_rate"]), rate) <= 1e-12:
+    if relative(abs(rate - step.facts["learning_rate"]), rate) > 1e-12:
         report.complain(f"learning rate {step.facts['learning_rate']}, {rate} expected")
 
 

@@ -159,7 +159,7 @@ WRONG = [
                         (recount, "Adam has made 2 steps, 1 expected")]),
     (["--steps", "1"], [(number("gradient.", add(1e-3)), "WRONG: optimizer"),
                         (number("noise", times(1.001), everywhere=True), "WRONG: prediction")]),
-    (["--steps", "1"], [(number("gradient.", add(float("nan"))), "WRONG: gradient: nan"),
+    (["--steps", "1"], [(number("gradient.", add(float("nan"))), "WRONG: gradient: inf"),
                         (fact("learning_rate", times(float("nan")), everywhere=True), "WRONG: learning rate")]),
     (["--follow"], [(number("losses", add(1e-3)), "WRONG: loss"),
                     (fact("gradient_norm", times(1.001), everywhere=True), "WRONG: norm"),
