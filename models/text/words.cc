@@ -4,13 +4,12 @@
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
-#include <unicode/utf8.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/utf8.h"
 
 namespace stagecraft {
 namespace {
@@ -32,16 +31,10 @@ bool is_number(char32_t c) {
 bool is_other(char32_t c) { return !is_space(c) && !is_letter(c) && !is_number(c); }
 
 void require_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    UChar32 c;
-    U8_NEXT(bytes, at, text.size(), c);
-    if (c < 0) {
-      throw InputError(
-          ExitCode::kDataInvalid,
-          fmt::format("caption is not UTF-8 at byte {}: save the captions as UTF-8", begin));
-    }
+  if (const auto bad = first_invalid_utf8(text)) {
+    throw InputError(
+        ExitCode::kDataInvalid,
+        fmt::format("caption is not UTF-8 at byte {}: save the captions as UTF-8", *bad));
   }
 }
 

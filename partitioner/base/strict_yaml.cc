@@ -14,6 +14,7 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/files.h"
+#include "partitioner/base/utf8.h"
 
 namespace stagecraft {
 namespace {
@@ -31,24 +32,6 @@ struct Refused {
 };
 
 YamlMark to_mark(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
-
-// Bytes of the UTF-8 sequence that starts `text`, 0 when it is none (RFC 3629).
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(1);
-  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-      (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) {
-    return 0;
-  }
-  return length;
-}
 
 // What can be refused before the parser sees the text.
 std::optional<Refused> refuse_bytes(std::string_view text) {

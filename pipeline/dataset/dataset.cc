@@ -16,7 +16,7 @@
 #include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"
 #include "partitioner/base/strict_json.h"
-#include "pipeline/dataset/utf8.h"
+#include "partitioner/base/utf8.h"
 
 namespace stagecraft {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "partitioner/base/error.h"
 #include "pipeline/dataset/dataset.h"
-#include "pipeline/dataset/utf8.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -181,19 +180,6 @@ TEST_F(FindDataFile, RefusesWhatIsNotARegularFile) {
   EXPECT_EQ(fault("pipe"), "not a regular file");
   EXPECT_EQ(fault("sub"), "a folder, not a file");
   EXPECT_EQ(fault("nothing.png"), "no such file");
-}
-
-TEST(Utf8, KnowsTheShortestFormsOnly) {
-  for (const char* good :
-       {"", "plain", "caf\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xEF\xBF\xBF"}) {
-    EXPECT_EQ(first_invalid_utf8(good), std::nullopt) << good;
-  }
-  for (const char* bad :
-       {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
-        "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82", "\xC3(", "\xFF"}) {
-    EXPECT_EQ(first_invalid_utf8(bad), size_t{0});
-  }
-  EXPECT_EQ(first_invalid_utf8("ab\xE2\x28\xA1"), size_t{2});
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "partitioner/base/error.h"
-#include "pipeline/dataset/utf8.h"
+#include "partitioner/base/utf8.h"
 #include "tests/support/temp_folder.h"
 
 namespace stagecraft::fuzz {

@@ -1,4 +1,4 @@
-#include "pipeline/dataset/utf8.h"
+#include "partitioner/base/utf8.h"
 
 #include <cstdint>
 
@@ -27,17 +27,24 @@ Sequence sequence_of(uint8_t lead) {
 
 }  // namespace
 
+size_t utf8_length(std::string_view text) {
+  if (text.empty()) return 0;
+  const Sequence sequence = sequence_of(static_cast<uint8_t>(text[0]));
+  if (sequence.length > text.size()) return 0;
+  for (size_t i = 1; i < sequence.length; ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const uint8_t low = i == 1 ? sequence.second_low : 0x80;
+    const uint8_t high = i == 1 ? sequence.second_high : 0xBF;
+    if (byte < low || byte > high) return 0;
+  }
+  return sequence.length;
+}
+
 std::optional<size_t> first_invalid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    const Sequence sequence = sequence_of(static_cast<uint8_t>(text[at]));
-    if (sequence.length == 0 || sequence.length > text.size() - at) return at;
-    for (size_t i = 1; i < sequence.length; ++i) {
-      const auto byte = static_cast<uint8_t>(text[at + i]);
-      const uint8_t low = i == 1 ? sequence.second_low : 0x80;
-      const uint8_t high = i == 1 ? sequence.second_high : 0xBF;
-      if (byte < low || byte > high) return at;
-    }
-    at += sequence.length;
+    const size_t length = utf8_length(text.substr(at));
+    if (length == 0) return at;
+    at += length;
   }
   return std::nullopt;
 }
