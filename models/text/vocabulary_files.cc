@@ -20,12 +20,14 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxFile = int64_t{6} << 20;  // bytes; CLIP's tokenizer.json has 3.6 MiB
 constexpr int64_t kMaxId = int64_t{1} << 24;
 
+constexpr ExitCode kInvalid = ExitCode::kPlanMismatch;
+
 [[noreturn]] void fail(const std::string& where, const std::string& what) {
-  throw InputError(ExitCode::kPlanMismatch, fmt::format("{}: {}", where, what));
+  throw InputError(kInvalid, fmt::format("{}: {}", where, what));
 }
 
 Json read_json(const std::string& path) {
-  return parse_strict_json(read_file(path, kMaxFile), path, ExitCode::kPlanMismatch);
+  return parse_strict_json(read_file(path, kMaxFile, kInvalid), path, kInvalid);
 }
 
 std::map<std::string, int64_t> token_ids(const Json& json, const std::string& path) {
@@ -65,7 +67,7 @@ void add_merge(std::pair<std::string, std::string> merge, const std::string& whe
 }
 
 void read_merges_text(const std::string& path, VocabularyFiles& files) {
-  const std::string text = read_file(path, kMaxFile);
+  const std::string text = read_file(path, kMaxFile, kInvalid);
   auto lines = std::make_shared<std::vector<size_t>>();  // of each merge
   size_t number = 0;
   for (size_t at = 0; at < text.size();) {

@@ -119,11 +119,12 @@ void PartFiles::open(const std::string& path) {
 }
 
 void PartFiles::open_shards(const std::string& folder, const std::string& index) {
+  constexpr ExitCode kDamaged = ExitCode::kNoCheckpoint;
   const auto fail = [&](const std::string& what) {
-    throw InputError(ExitCode::kNoCheckpoint, fmt::format("{}: {}", index, what));
+    throw InputError(kDamaged, fmt::format("{}: {}", index, what));
   };
   const nlohmann::json json =
-      parse_strict_json(read_file(resolve(index), kMaxIndex), index, ExitCode::kNoCheckpoint);
+      parse_strict_json(read_file(resolve(index), kMaxIndex, kDamaged), index, kDamaged);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map == json.end() || !map->is_object()) fail("has no object 'weight_map'");
   std::map<std::string, std::set<std::string>> names_of;
@@ -140,8 +141,13 @@ void PartFiles::open_shards(const std::string& folder, const std::string& index)
     fail(fmt::format("names {} shards, at most {} are read", names_of.size(), kMaxShards));
   }
   for (const auto& [file, names] : names_of) {
+    const std::string path = fmt::format("{}/{}", folder, file);
+    std::error_code error;
+    if (!fs::exists(path, error) && !error) {
+      fail(fmt::format("names {}, which is not there; fetch the whole folder again", file));
+    }
     const size_t before = reader_of_.size();
-    open(fmt::format("{}/{}", folder, file));
+    open(path);
     for (const auto& name : names) {
       const auto found = reader_of_.find(name);
       if (found == reader_of_.end() || found->second + 1 != readers_.size()) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,7 +11,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "partitioner/base/descriptor.h"
+#include "partitioner/base/format.h"
 
 namespace stagecraft {
 namespace {
@@ -40,7 +41,7 @@ void write_all(Descriptor& fd, const std::string& path, std::string_view content
 
 }  // namespace
 
-FileStream::FileStream(const std::string& path, int64_t max_bytes)
+FileStream::FileStream(const std::string& path, int64_t max_bytes, ExitCode too_large)
     : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (!fd_) fail("cannot open", path, errno);
   struct stat info{};
@@ -50,8 +51,8 @@ FileStream::FileStream(const std::string& path, int64_t max_bytes)
   }
   size_ = info.st_size;
   if (size_ > max_bytes) {
-    throw FileTooLarge(
-        fmt::format("cannot read {}: {} bytes, at most {} are allowed", path, size_, max_bytes));
+    throw FileTooLarge(too_large, fmt::format("cannot read {}: {} bytes, at most {} are allowed",
+                                              path, size_, max_bytes));
   }
 }
 
@@ -67,8 +68,8 @@ size_t FileStream::read(char* out, size_t size) {
   return filled;
 }
 
-std::string read_file(const std::string& path, int64_t max_bytes) {
-  FileStream file(path, max_bytes);
+std::string read_file(const std::string& path, int64_t max_bytes, ExitCode too_large) {
+  FileStream file(path, max_bytes, too_large);
   std::string content(static_cast<size_t>(file.size()), '\0');
   content.resize(file.read(content.data(), content.size()));  // less when cut short meanwhile
   return content;
@@ -92,6 +93,18 @@ void write_file_atomically(const std::string& path, std::string_view content) {
     throw;
   }
   sync_folder(folder);
+}
+
+void require_space(const std::string& folder, Bytes need, std::string_view advice) {
+  struct statvfs status{};
+  if (::statvfs(folder.c_str(), &status) != 0) fail("cannot ask for free space in", folder, errno);
+  const Bytes available = {static_cast<int64_t>(status.f_bavail) *
+                           static_cast<int64_t>(status.f_frsize)};
+  if (available < need) {
+    throw InputError(ExitCode::kIo,
+                     fmt::format("{}: {} of disk are needed, {} are free; {}", folder,
+                                 mib_text(need), mib_text(available), advice));
+  }
 }
 
 }  // namespace stagecraft

@@ -10,20 +10,21 @@
 
 #include "partitioner/base/descriptor.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/units.h"
 
 namespace stagecraft {
 
 class FileTooLarge : public InputError {
  public:
-  explicit FileTooLarge(const std::string& message) : InputError(ExitCode::kIo, message) {}
+  using InputError::InputError;
 };
 
 // A regular file, read from front to back. Folders, pipes and devices are refused, never waited
-// for. Throws InputError(kIo) when it cannot be read, FileTooLarge when it holds more than
-// `max_bytes`.
+// for. Throws InputError(kIo) when it cannot be read, FileTooLarge with the code `too_large` when
+// it holds more than `max_bytes`: what is wrong with such a file is what it holds, not the disk.
 class FileStream {
  public:
-  FileStream(const std::string& path, int64_t max_bytes);
+  FileStream(const std::string& path, int64_t max_bytes, ExitCode too_large = ExitCode::kIo);
   int64_t size() const { return size_; }  // when it was opened
   // Fills `out` as far as the file goes; returns how many bytes.
   size_t read(char* out, size_t size);
@@ -35,10 +36,15 @@ class FileStream {
 };
 
 // Content of a regular file, with the same refusals.
-std::string read_file(const std::string& path, int64_t max_bytes);
+std::string read_file(const std::string& path, int64_t max_bytes,
+                      ExitCode too_large = ExitCode::kIo);
 
 // Writes beside `path`, flushes to the disk and renames. On any error, closing included, the old
 // file stays, the new one is removed and InputError(kIo) says what failed.
 void write_file_atomically(const std::string& path, std::string_view content);
+
+// Throws InputError(kIo), which ends in `advice`, when the file system of `folder` has less than
+// `need` for this user, or does not say.
+void require_space(const std::string& folder, Bytes need, std::string_view advice);
 
 }  // namespace stagecraft

@@ -118,7 +118,7 @@ json parse_strict_json(std::string_view text, const std::string& where, ExitCode
 
 json read_json(const std::string& path, int64_t max_bytes) {
   try {
-    return parse_strict_json(read_file(path, max_bytes));
+    return parse_strict_json(read_file(path, max_bytes, ExitCode::kDataInvalid));
   } catch (const JsonFault& fault) {
     throw InputError(ExitCode::kDataInvalid,
                      fmt::format("{}: {}; make the file again", path,

@@ -40,7 +40,7 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& where
 // but printable ASCII, so that the message stays one line and valid UTF-8.
 std::string printable(std::string_view text, size_t max_bytes = 160);
 
-// Parses a file of at most `max_bytes`. Throws InputError: kIo, or kDataInvalid when it is no JSON.
+// Parses a file. Throws InputError: kIo, or kDataInvalid when it is larger than allowed or no JSON.
 nlohmann::json read_json(const std::string& path, int64_t max_bytes);
 
 // Reads the keys of one JSON object strictly: missing keys, keys that are not known, wrong types

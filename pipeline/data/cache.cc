@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/files.h"
 #include "partitioner/base/sha256.h"
 #include "partitioner/base/strict_json.h"
 #include "pipeline/data/cache_layout.h"
@@ -162,7 +163,7 @@ class Filler {
                        CacheStore::disk_bytes(caption_tensors_) * captions;
     report(
         {.phase = Phase::kNeed, .done = 0, .total = images + captions, .bytes = summary_.written});
-    require_space(options_.folder, summary_.written);
+    require_space(options_.folder, summary_.written, "name another folder with --cache");
   }
 
   void encode_images() {

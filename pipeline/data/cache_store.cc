@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -142,17 +141,6 @@ CacheLock::CacheLock(const std::string& folder, const std::function<void()>& on_
     }
     if (turn % 20 == 0 && on_wait) on_wait();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
-void require_space(const std::string& folder, Bytes need) {
-  struct statvfs status = {};
-  if (::statvfs(folder.c_str(), &status) != 0) fail_io(folder, std::strerror(errno));
-  const Bytes available = {static_cast<int64_t>(status.f_bavail) *
-                           static_cast<int64_t>(status.f_frsize)};
-  if (available < need) {
-    fail_io(folder,
-            fmt::format("{:.1f} MiB are needed, {:.1f} MiB are free", need.mib(), available.mib()));
   }
 }
 

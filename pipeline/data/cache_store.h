@@ -58,7 +58,4 @@ class CacheLock {
   Descriptor fd_;
 };
 
-// Throws InputError(kIo) when the file system of `folder` has less free space.
-void require_space(const std::string& folder, Bytes need);
-
 }  // namespace stagecraft

@@ -93,13 +93,7 @@ std::string start_audit(const Job& job) {
   }
   if (failed) refuse(folder, "cannot look into it: " + failed.message());
   const Bytes needed = bytes_needed(job);
-  const fs::space_info space = fs::space(folder, failed);
-  if (!failed && space.available < static_cast<uintmax_t>(needed.count)) {
-    refuse(folder,
-           fmt::format("{} steps need {:.1f} MiB of disk, {:.1f} are free; audit fewer steps",
-                       job.options.audit_steps.size(), needed.mib(),
-                       Bytes{static_cast<int64_t>(space.available)}.mib()));
-  }
+  require_space(folder, needed, "audit fewer steps or name another folder with --audit");
   write_file_atomically(fmt::format("{}/{}", folder, kSharedFacts),
                         shared_facts(job).dump(2) + "\n");
   return fmt::format("audit: {} step(s) ({}) take about {:.1f} MiB in {}\n",

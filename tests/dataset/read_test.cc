@@ -48,6 +48,14 @@ TEST(ReadDataset, GivesSamplesInOrderWithTheirLines) {
   EXPECT_EQ(dataset.samples[1].caption, "");
 }
 
+TEST(ReadDataset, OneByteTooManyIsInvalidData) {
+  TempFolder folder;
+  const std::string path = folder.write("prompt.json", kGood);
+  std::filesystem::resize_file(path, (size_t{1} << 30) + 1);
+  EXPECT_THAT(data_fault([&] { read_dataset(folder.path().string()); }),
+              HasSubstr("1073741825 bytes, at most 1073741824 are allowed"));
+}
+
 TEST(ReadDataset, AcceptsByteOrderMarkAndWindowsLineEnds) {
   TempFolder folder;
   folder.write("prompt.json", "\xEF\xBB\xBF" + std::string(kGood) + "\r\n" + kGood + "\r\n");

@@ -11,7 +11,7 @@ void fuzz_cost_table(std::string_view input) {
   try {
     table = read_cost_table(folder().write("costs.json", input));
   } catch (const InputError& error) {
-    return accept(error, {ExitCode::kDataInvalid, ExitCode::kIo});
+    return accept(error, {ExitCode::kDataInvalid});
   }
   if (input.size() > kMostReadBack) return;
   require(read_cost_table(folder().write("again.json", to_json(table))) == table,

@@ -92,6 +92,23 @@ TEST_F(TokenizerVocabulary, ReadsBothFormsOfTokenizerJson) {
   }
 }
 
+TEST_F(TokenizerVocabulary, OneByteTooManyIsNoTokenizerOfThePlan) {
+  const auto filled = [](std::string text, char with) {
+    text.resize(size_t{6} << 20, with);
+    return text;
+  };
+  constexpr const char* kExpected = "6291457 bytes, at most 6291456 are allowed";
+  const std::string vocabulary = filled(kVocabulary, ' '), merges = filled(kMerges, '\n');
+  EXPECT_EQ(refusal(vocabulary, merges), "accepted");
+  EXPECT_THAT(refusal(vocabulary + " ", kMerges), HasSubstr(kExpected));
+  EXPECT_THAT(refusal(kVocabulary, merges + "\n"), HasSubstr(kExpected));
+}
+
+TEST_F(TokenizerVocabulary, OneByteTooManyInOneFileToo) {
+  folder_.write("tokenizer.json", std::string((size_t{6} << 20) + 1, ' '));
+  EXPECT_THAT(refusal_of_folder(ExitCode::kPlanMismatch), HasSubstr("at most 6291456 are"));
+}
+
 TEST_F(TokenizerVocabulary, RefusesOtherTokenizers) {
   folder_.write("tokenizer.json", R"({"model":{"type":"Unigram","vocab":[]}})");
   EXPECT_THAT(refusal_of_folder(ExitCode::kPlanMismatch), HasSubstr("not a CLIP tokenizer"));

@@ -170,9 +170,21 @@ TEST_F(DiffusersFolder, RefusesAnIndexThatIsNotOne) {
   EXPECT_THAT(refused(std::string(100, '[')), HasSubstr("nested deeper"));
 }
 
-TEST_F(DiffusersFolder, AMissingShardIsNamed) {
+TEST_F(DiffusersFolder, AMissingShardIsNamedWithItsIndex) {
   folder_.write(unet_ + ".safetensors.index.json", R"({"weight_map":{"a":"x.safetensors"}})");
-  EXPECT_THAT(refusal({a_}, ExitCode::kIo), HasSubstr("unet/x.safetensors: cannot be found"));
+  EXPECT_THAT(refusal({a_}, ExitCode::kNoCheckpoint),
+              HasSubstr(".safetensors.index.json: names x.safetensors, which is not there"));
+}
+
+TEST_F(DiffusersFolder, AnIndexWithOneByteTooManyIsDamaged) {
+  save(folder_ / "unet/x.safetensors", {{"a.weight", filled({2, 3}, 1)}});
+  std::string text = R"({"weight_map":{"a.weight":"x.safetensors"}})";
+  text.resize(size_t{4} << 20, ' ');
+  folder_.write(unet_ + ".safetensors.index.json", text);
+  EXPECT_EQ(refusal({a_}, ExitCode::kNoCheckpoint), "accepted");
+  folder_.write(unet_ + ".safetensors.index.json", text + " ");
+  EXPECT_THAT(refusal({a_}, ExitCode::kNoCheckpoint),
+              HasSubstr("4194305 bytes, at most 4194304 are allowed"));
 }
 
 TEST_F(DiffusersFolder, ReadsTextEncodersOfOlderAndNewerTransformers) {

@@ -53,6 +53,16 @@ TEST(CostTable, ReadsBackWhatItWrote) {
   EXPECT_EQ(read_cost_table(folder.file("c.json")), table);
 }
 
+TEST(CostTable, OneByteTooManyIsInvalidData) {
+  TempFolder folder;
+  std::string text = to_json(toy_table(two_blocks()));
+  text.resize(size_t{4} << 20, ' ');
+  EXPECT_NO_THROW(read_cost_table(folder.write("c.json", text)));
+  const auto error = caught([&] { read_cost_table(folder.write("c.json", text + " ")); });
+  EXPECT_EQ(error.code, ExitCode::kDataInvalid);
+  EXPECT_THAT(error.message, HasSubstr("4194305 bytes, at most 4194304 are allowed"));
+}
+
 TEST(CostTable, TextIsCanonicalWithOneBlockALine) {
   EXPECT_EQ(to_json(toy_table(two_blocks())),
             R"({

@@ -35,6 +35,16 @@ TEST(Files, RefusesMoreThanAllowed) {
   EXPECT_THAT(error.message, HasSubstr("5 bytes, at most 4"));
 }
 
+TEST(Files, TooLargeIsWhatTheReaderSaysItIs) {
+  TempFolder folder;
+  const std::string path = folder.write("x", "12345");
+  EXPECT_EQ(caught([&] { read_file(path, 4, ExitCode::kDataInvalid); }).code,
+            ExitCode::kDataInvalid);
+  EXPECT_EQ(read_file(path, 5, ExitCode::kDataInvalid), "12345");
+  EXPECT_EQ(caught([&] { read_file(folder.file("no"), 4, ExitCode::kDataInvalid); }).code,
+            ExitCode::kIo);
+}
+
 TEST(Files, MissingFileIsAnIoErrorThatNamesIt) {
   const auto error = caught([] { read_file("/nonexistent/x", 10); });
   EXPECT_EQ(error.code, ExitCode::kIo);
@@ -64,6 +74,22 @@ TEST(Files, FailedRenameKeepsWhatWasThere) {
   EXPECT_EQ(caught([&] { write_file_atomically(folder.file("x"), "1"); }).code, ExitCode::kIo);
   EXPECT_EQ(read_file(folder.file("x/inside"), 10), "kept");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Files, ADiskThatIsTooSmallIsRefusedWithNumbersAndAdvice) {
+  TempFolder folder;
+  const std::string path = folder.path().string();
+  EXPECT_NO_THROW(require_space(path, {1}, "buy one"));
+  const auto error = caught([&] { require_space(path, {int64_t{1} << 60}, "buy one"); });
+  EXPECT_EQ(error.code, ExitCode::kIo);
+  EXPECT_THAT(error.message, HasSubstr(path + ": 1,099,511,627,776.0 MiB of disk are needed, "));
+  EXPECT_THAT(error.message, HasSubstr(" MiB are free; buy one"));
+}
+
+TEST(Files, AFolderWhoseSpaceIsNotKnownIsRefused) {
+  const auto error = caught([] { require_space("/nonexistent", {1}, "buy one"); });
+  EXPECT_EQ(error.code, ExitCode::kIo);
+  EXPECT_THAT(error.message, HasSubstr("/nonexistent: No such file"));
 }
 
 // NIST's example vectors for SHA-256.

@@ -176,6 +176,16 @@ TEST(Measured, ReadsBackWhatItWrote) {
   EXPECT_EQ(read_measured(folder.file("measured.json")), toy_measured());
 }
 
+TEST(Measured, OneByteTooManyIsInvalidData) {
+  TempFolder folder;
+  std::string text = to_json(toy_measured());
+  text.resize(size_t{4} << 20, ' ');
+  EXPECT_EQ(read_measured(folder.write("m.json", text)), toy_measured());
+  const auto error = caught([&] { read_measured(folder.write("m.json", text + " ")); });
+  EXPECT_EQ(error.code, ExitCode::kDataInvalid);
+  EXPECT_THAT(error.message, HasSubstr("4194305 bytes, at most 4194304 are allowed"));
+}
+
 TEST(Measured, BrokenFileIsRefusedNamingTheKey) {
   TempFolder folder;
   std::string text = to_json(toy_measured());

@@ -184,18 +184,6 @@ TEST_F(Cache, TellsTheDiskNeedBeforeAnythingIsWritten) {
   EXPECT_EQ(on_disk, need);
 }
 
-TEST_F(Cache, RefusesADiskThatIsTooSmall) {
-  const TempFolder folder;
-  EXPECT_NO_THROW(require_space(folder.path().string(), {1}));
-  try {
-    require_space(folder.path().string(), {int64_t{1} << 60});
-    FAIL();
-  } catch (const InputError& error) {
-    EXPECT_EQ(error.code(), ExitCode::kIo);
-    EXPECT_THAT(error.what(), HasSubstr("MiB are needed"));
-  }
-}
-
 TEST_F(Cache, RefusesAFolderThatCannotBeMade) {
   const TempFolder folder;
   CacheOptions options = set_.options();
