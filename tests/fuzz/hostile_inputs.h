@@ -58,6 +58,19 @@ inline void add_yaml(std::vector<Hostile>& all, const char* target) {
   add("comments", [] { return repeated("", "# c\n", kYaml); });
   add("spaces", [] { return repeated("a:", "\n      ", kYaml); });
   add("block_scalar", [] { return repeated("a: |\n", " xxxxxxxxxxxxxxxxxxxxxxxxxx\n", kYaml); });
+  add("nested_lists_on_lines", [] { return repeated("", "[\n", kYaml); });
+  add("nested_maps", [] { return repeated("", "{a: ", 60'000); });
+  add("nested_items", [] { return repeated("", "- ", 60'000); });
+  add("flow_numbers", [] { return repeated("a: [\n", "1,1,1,1,1,1,1,1,\n", kYaml); });
+  add("short_same_key", [] { return repeated("", "a: 1\n", kYaml); });
+  add("long_line", [] { return repeated("a: ", "x", kYaml); });
+  add("aliases", [] {
+    return repeated("a: &a [x, x]\nb: &b [*a, *a, *a]\n", "c: [*b, *b, *b, *b]\n", kYaml);
+  });
+  add("anchors", [] { return repeated("", "- &a x\n", kYaml); });
+  add("question_marks", [] { return repeated("", "? ", 60'000); });
+  add("escaped_lines", [] { return repeated("", "\"\\\n", kYaml); });
+  add("one_byte_over", [] { return std::string(kYaml + 1, '\n'); });
 }
 
 inline void add_plan(std::vector<Hostile>& all, const char* target) {
@@ -121,20 +134,22 @@ inline void add_json(std::vector<Hostile>& all, const char* target, size_t bytes
   add("digits", [=] { return std::string(bytes, '7'); });
   add("real_digits", [=] { return "0." + std::string(bytes - 2, '3'); });
   add("spaces", [=] { return std::string(bytes, ' '); });
+  add("one_byte_over", [=] { return std::string(bytes + 1, ' '); });
 }
 
-inline std::string with_header_length(const std::string& header) {
+inline std::string length_of_header(uint64_t length) {
   std::string text;
-  for (int i = 0; i < 8; ++i) {
-    text.push_back(static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i)));
-  }
-  return text + header;
+  for (int i = 0; i < 8; ++i) text.push_back(static_cast<char>(length >> (8 * i)));
+  return text;
 }
 
 inline void add_safetensors(std::vector<Hostile>& all) {
   constexpr size_t kHeader = 2 * kMiB;
   const auto add = [&](const char* name, std::function<std::string()> make) {
-    all.push_back({"safetensors", name, [=] { return with_header_length(make()); }});
+    all.push_back({"safetensors", name, [=] {
+                     const std::string header = make();
+                     return length_of_header(header.size()) + header;
+                   }});
   };
   add("tensors", [] {
     return repeated("{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
@@ -156,6 +171,11 @@ inline void add_safetensors(std::vector<Hostile>& all) {
   add("nested", [] { return repeated("{\"a\":", "[", kHeader); });
   add("long_name", [] { return "{\"" + std::string(kHeader - 10, 'n') + "\":{}}"; });
   add("spaces", [] { return "{}" + std::string(kHeader - 2, ' '); });
+  add("one_byte_over", [] { return "{}" + std::string(kHeader - 1, ' '); });
+  for (const auto& [name, length] :
+       {std::pair("claims_101_mib", uint64_t{101} << 20), std::pair("claims_all", ~uint64_t{0})}) {
+    all.push_back({"safetensors", name, [length] { return length_of_header(length) + "{}"; }});
+  }
 }
 
 inline void add_tokenizer(std::vector<Hostile>& all) {
@@ -176,6 +196,9 @@ inline void add_tokenizer(std::vector<Hostile>& all) {
   add("vocabulary", "tokens", [=] { return join(vocabulary(140'000), "t2 t3\n"); });
   add("vocabulary", "merges",
       [=] { return join(vocabulary(100'000), repeated("", "t2 t3\n", kFile)); });
+  add("vocabulary", "one_byte_over", [=] { return join(std::string(kFile + 1, ' '), ""); });
+  add("vocabulary", "merges_one_byte_over",
+      [=] { return join(vocabulary(1000), std::string(kFile + 1, '\n')); });
   add("vocabulary", "blank_merges", [=] { return join("{}", std::string(kFile, '\n')); });
   add("vocabulary", "too_many_tokens", [=] { return join(vocabulary(370'000), ""); });
   add("vocabulary", "good_merges", [=] {

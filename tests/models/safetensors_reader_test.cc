@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,9 +123,7 @@ TEST_F(Safetensors, RefusesTrailingBytes) {
               HasSubstr("13 bytes of data, but the header describes 12"));
 }
 
-TEST_F(Safetensors, RefusesHugeHeadersBeforeAllocating) {
-  struct rusage before, after;
-  getrusage(RUSAGE_SELF, &before);
+TEST_F(Safetensors, RefusesHeadersThatAreTooLongOrLongerThanTheFile) {
   for (const uint64_t length :
        {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{101} << 20, (uint64_t{4} << 20) + 1}) {
     std::string text(8, '\0');
@@ -136,8 +133,6 @@ TEST_F(Safetensors, RefusesHugeHeadersBeforeAllocating) {
   std::string text(8, '\0');
   text[0] = 3;
   EXPECT_THAT(refusal(text + "{}"), HasSubstr("byte 10: "));
-  getrusage(RUSAGE_SELF, &after);
-  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 64 * 1024);
 }
 
 TEST_F(Safetensors, RefusesOverlapsHolesAndOffsetsOutside) {
