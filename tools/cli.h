@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdint>
@@ -26,10 +27,26 @@
 #include <system_error>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/utf8.h"
 
 namespace stagecraft {
 
-inline int report_failure(ExitCode code, std::string_view reason, bool as_json) {
+// What file names and other people's text may hold is shown as `?`: control characters (lines of a
+// message end as they do) and what is no UTF-8.
+inline std::string presentable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const auto c = static_cast<unsigned char>(text.front());
+    const bool shown = length > 0 && (c == '\n' || (c >= 0x20 && c != 0x7f));
+    out += shown ? text.substr(0, length) : "?";
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return out;
+}
+
+inline int report_failure(ExitCode code, std::string_view message, bool as_json) {
+  const std::string reason = presentable(message);
   // Standard error may be closed or full; that must not hide the exit code.
   std::fputs(fmt::format("{}\n", reason).c_str(), stderr);
   if (as_json) {
@@ -90,6 +107,11 @@ inline int run_main(int argc, char** argv, const std::function<int(int, char**)>
   std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit is an error like a full disk
   bool as_json = false;
   for (int i = 1; i < argc; ++i) as_json = as_json || std::string_view(argv[i]) == "--json";
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]).find('\n') == std::string_view::npos) continue;
+    return report_failure(ExitCode::kUsage, fmt::format("argument {} holds a line break", i),
+                          as_json);
+  }
   try {
     const int code = body(argc, argv);
     std::cout.flush();

@@ -33,6 +33,8 @@ int run_graph(const GraphCommand& command) {
 }
 
 int run_verify(const VerifyCommand& command) {
+  refuse_to_overwrite(command.output,
+                      {{"cluster file", command.cluster}, {"cost table", command.cost_table}});
   Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);

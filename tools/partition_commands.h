@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/config/model_config.h"
@@ -53,6 +54,10 @@ struct ReportCommand {
   bool json = false;
 };
 int run_report(const ReportCommand& command);
+
+// An output that is an input as well would destroy it: throws Error (2). Empty inputs are none.
+void refuse_to_overwrite(const std::string& output,
+                         const std::vector<std::pair<const char*, std::string>>& inputs);
 
 // What a job means in data: the model file read and its training graph built.
 struct PartitionJob {

@@ -45,6 +45,19 @@ void warn_when_stale(const CostTable& table, const std::string& file, int thread
 
 }  // namespace
 
+void refuse_to_overwrite(const std::string& output,
+                         const std::vector<std::pair<const char*, std::string>>& inputs) {
+  const auto place = [](const std::string& path) {
+    std::error_code unknown;
+    return std::filesystem::weakly_canonical(path, unknown);
+  };
+  for (const auto& [what, input] : inputs) {
+    if (input.empty() || place(input) != place(output)) continue;
+    throw Error(ExitCode::kUsage,
+                fmt::format("-o {}: that is the {}; choose another file", output, what));
+  }
+}
+
 PartitionJob load_job(const TrainConfig& train) {
   PartitionJob job{.model = read_model_config(train.model), .graph = {}};
   job.graph =

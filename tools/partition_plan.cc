@@ -110,6 +110,9 @@ std::string next_step(const PlanCommand& command, const TrainConfig& train, cons
 }  // namespace
 
 int run_plan(const PlanCommand& command) {
+  refuse_to_overwrite(command.output, {{"training file", command.config},
+                                       {"cluster file", command.cluster},
+                                       {"cost table", command.cost_table}});
   const TrainConfig train = train_config(command);
   const Cluster cluster = load_cluster(command.cluster);
   const PartitionJob job = load_job(train);

@@ -75,7 +75,34 @@ std::string read_file(const std::string& path, int64_t max_bytes, ExitCode too_l
   return content;
 }
 
-void write_file_atomically(const std::string& path, std::string_view content) {
+namespace {
+
+// Where what is written to `path` belongs: a link leads to the file it names. A rename would put a
+// file into the place of a device, and of a link.
+std::string place_of(const std::string& path) {
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return path;
+    fail("cannot look at", path, errno);
+  }
+  std::string place = path;
+  if (S_ISLNK(status.st_mode)) {
+    std::error_code failed;
+    place = std::filesystem::canonical(path, failed).string();
+    if (failed) fail("cannot follow the link", path, failed.value());
+    if (::lstat(place.c_str(), &status) != 0) fail("cannot look at", place, errno);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw InputError(ExitCode::kIo,
+                     fmt::format("{}: not a regular file; choose another path", path));
+  }
+  return place;
+}
+
+}  // namespace
+
+void write_file_atomically(const std::string& where, std::string_view content) {
+  const std::string path = place_of(where);
   const std::filesystem::path target(path);
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
   std::string temporary = path + ".XXXXXX";

@@ -39,8 +39,9 @@ class FileStream {
 std::string read_file(const std::string& path, int64_t max_bytes,
                       ExitCode too_large = ExitCode::kIo);
 
-// Writes beside `path`, flushes to the disk and renames. On any error, closing included, the old
-// file stays, the new one is removed and InputError(kIo) says what failed.
+// Writes beside `path`, flushes to the disk and renames; a link is followed to the file it names.
+// On any error, closing included, the old file stays, the new one is removed and InputError(kIo)
+// says what failed. What is there and no regular file (a device, a pipe, a folder) is refused.
 void write_file_atomically(const std::string& path, std::string_view content);
 
 // Throws InputError(kIo), which ends in `advice`, when the file system of `folder` has less than

@@ -33,25 +33,37 @@ json to_json(const BlockCost& cost) {
           {"parameters", cost.parameters.count}};
 }
 
+// Nanoseconds and bytes of a block for one micro-batch: more than an hour, 4 TiB. Whole plans are
+// summed from them, so that nothing overflows.
+constexpr int64_t kMost = int64_t{1} << 42;
+
+int64_t at_most(int64_t value, JsonFields& fields, const char* key) {
+  if (value > kMost) fields.fail(key, "must be at most 2^42");
+  return value;
+}
+
 Timing read_timing(JsonFields& fields, const char* key) {
   const std::vector<int64_t> values = fields.counts(key);
   if (values.size() != 2) fields.fail(key, "must be [median, spread]");
-  return {.median = {values[0]}, .spread = {values[1]}};
+  return {.median = {at_most(values[0], fields, key)}, .spread = {at_most(values[1], fields, key)}};
 }
 
 BlockCost read_block(const json& object, const std::string& name, const std::string& file) {
   JsonFields reader(object, "blocks." + name, file);
+  const auto bytes = [&reader](const char* key) {
+    return Bytes{at_most(reader.count(key), reader, key)};
+  };
   BlockCost cost;
   cost.forward = read_timing(reader, "forward_ns");
   cost.backward_input = read_timing(reader, "backward_input_ns");
   cost.backward_weight = read_timing(reader, "backward_weight_ns");
-  cost.saved_internal = {reader.count("saved_internal")};
+  cost.saved_internal = bytes("saved_internal");
   cost.keeps_input = reader.flags("keeps_input");
   cost.keeps_output = reader.flag("keeps_output");
-  cost.workspace_forward = {reader.count("workspace_forward")};
-  cost.workspace_backward = {reader.count("workspace_backward")};
-  cost.output = {reader.count("output")};
-  cost.parameters = {reader.count("parameters")};
+  cost.workspace_forward = bytes("workspace_forward");
+  cost.workspace_backward = bytes("workspace_backward");
+  cost.output = bytes("output");
+  cost.parameters = bytes("parameters");
   reader.finish();
   return cost;
 }

@@ -104,6 +104,10 @@ TEST(CostTable, BrokenFilesAreRefusedNamingTheKey) {
               HasSubstr("`blocks.a.output` is missing"));
   EXPECT_THAT(refusal("\"output\":10", "\"output\":10,\"x\":1"),
               HasSubstr("`blocks.a` holds keys that are not known"));
+  EXPECT_THAT(refusal("\"output\":10", "\"output\":4398046511105"),
+              HasSubstr("`blocks.a.output` must be at most 2^42"));
+  EXPECT_THAT(refusal("[3,4]", "[4398046511105,4]"),
+              HasSubstr("`blocks.a.backward_input_ns` must be at most 2^42"));
   EXPECT_THAT(refusal("[3,4]", "[3]"),
               HasSubstr("`blocks.a.backward_input_ns` must be [median, spread]"));
   EXPECT_THAT(refusal("\"width\": 64", "\"width\": \"64\""),

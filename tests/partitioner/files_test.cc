@@ -28,6 +28,30 @@ TEST(Files, ReplacesAndLeavesNothingBeside) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+TEST(Files, ALinkLeadsToTheFileItNames) {
+  TempFolder folder;
+  folder.write("there/x", "old");
+  std::filesystem::create_symlink("there/x", folder.file("link"));
+  write_file_atomically(folder.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link")));
+  EXPECT_EQ(read_file(folder.file("there/x"), 100), "new");
+}
+
+TEST(Files, PipesFoldersAndBrokenLinksAreNotReplaced) {
+  TempFolder folder;
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  std::filesystem::create_directory(folder.file("folder"));
+  std::filesystem::create_symlink("nowhere", folder.file("link"));
+  std::filesystem::create_symlink("/dev/null", folder.file("device"));
+  for (const char* name : {"pipe", "folder", "link", "device"}) {
+    const auto before = std::filesystem::symlink_status(folder.file(name)).type();
+    const auto error = caught([&] { write_file_atomically(folder.file(name), "new"); });
+    EXPECT_EQ(error.code, ExitCode::kIo) << name;
+    EXPECT_THAT(error.message, HasSubstr(folder.file(name)));
+    EXPECT_EQ(std::filesystem::symlink_status(folder.file(name)).type(), before) << name;
+  }
+}
+
 TEST(Files, RefusesMoreThanAllowed) {
   TempFolder folder;
   const auto error = caught([&] { read_file(folder.write("x", "12345"), 4); });

@@ -236,6 +236,27 @@ TEST_F(PartitionProgram, FullOutputIsAnIoError) {
   EXPECT_EQ(run(graph + " >/dev/full").code, 7);
 }
 
+TEST_F(PartitionProgram, AnOutputThatIsAnInputIsRefused) {
+  const std::string costs = folder_.file("costs.json");
+  const ProgramEnd refused = run(job() + "--cost-table " + costs + " -o " + costs);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("that is the cost table; choose another file"));
+  EXPECT_FALSE(std::filesystem::exists(costs));
+}
+
+TEST_F(PartitionProgram, MessagesAreLinesOfUtf8WhateverAPathHolds) {
+  const ProgramEnd missing = run("verify \"$(printf 'no\\377\\033.yaml')\"");
+  EXPECT_EQ(missing.code, 7);
+  EXPECT_THAT(missing.err, HasSubstr("no??.yaml"));
+  const ProgramEnd broken = run("verify 'no\nsuch.yaml'");
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_EQ(broken.err, "argument 2 holds a line break\n");
+}
+
+TEST_F(PartitionProgram, AFullOutputIsNoticedByVersionAndHelpToo) {
+  EXPECT_EQ(run("--version >/dev/full").code, 7);
+}
+
 TEST_F(PartitionProgram, GraphCountsTheRealModel) {
   const ProgramEnd graph = run("graph --json --model " + kConfigs + "models/sd15_controlnet.yaml");
   ASSERT_EQ(graph.code, 0) << graph.err;
