@@ -101,11 +101,11 @@ std::string place_of(const std::string& path) {
 
 }  // namespace
 
-void write_file_atomically(const std::string& where, std::string_view content) {
-  const std::string path = place_of(where);
-  const std::filesystem::path target(path);
+void write_file_atomically(const std::string& path, std::string_view content) {
+  const std::string place = place_of(path);
+  const std::filesystem::path target(place);
   const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
-  std::string temporary = path + ".XXXXXX";
+  std::string temporary = place + ".XXXXXX";
   Descriptor fd(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) fail("cannot create a file beside", path, errno);
   try {
@@ -114,7 +114,7 @@ void write_file_atomically(const std::string& where, std::string_view content) {
     ::umask(mask);
     if (::fchmod(fd.get(), 0666 & ~mask) != 0) fail("cannot set the mode of", temporary, errno);
     write_all(fd, temporary, content);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("cannot rename to", path, errno);
+    if (::rename(temporary.c_str(), place.c_str()) != 0) fail("cannot rename to", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;

@@ -93,13 +93,8 @@ bool keeps_tensors(OpKind kind) {
 
 class ForwardReplay {
  public:
-  ForwardReplay(const Block& block, const std::vector<bool>& needs_grad,
-                const std::vector<bool>& saved, const ReplayOptions& options)
-      : block_(block),
-        needs_grad_(needs_grad),
-        saved_(saved),
-        options_(options),
-        uses_(block.tensors.size(), 0) {}
+  ForwardReplay(const Block& block, const std::vector<bool>& saved, const ReplayOptions& options)
+      : block_(block), saved_(saved), options_(options), uses_(block.tensors.size(), 0) {}
 
   int64_t workspace() {
     for (const Op& op : block_.ops)
@@ -136,7 +131,6 @@ class ForwardReplay {
   }
 
   const Block& block_;
-  const std::vector<bool>& needs_grad_;
   const std::vector<bool>& saved_;
   const ReplayOptions& options_;
   std::vector<int> uses_;
@@ -308,7 +302,7 @@ class BackwardReplay {
 
 BlockWorkspace replay_block(const Block& block, const std::vector<bool>& needs_grad,
                             const std::vector<bool>& saved, const ReplayOptions& options) {
-  return {.forward = ForwardReplay(block, needs_grad, saved, options).workspace(),
+  return {.forward = ForwardReplay(block, saved, options).workspace(),
           .backward = BackwardReplay(block, needs_grad, saved, options).workspace()};
 }
 
