@@ -1,6 +1,7 @@
 // `partition --config ... --cluster ... -o plan.yaml`: costs, search, plan, report.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "models/network/other_parameters.h"
@@ -93,7 +94,9 @@ std::string cpu_plan_command(const PlanCommand& command, size_t stages) {
   text += fmt::format(" --schedule {} --cluster local_cpu_{}", command.schedule,
                       stages > 2 ? 4 : stages);
   if (stages == 3) text += " --stages 3";
-  return text + " --precision fp32 -o " + command.output;
+  const std::filesystem::path output(command.output);
+  return text + " --precision fp32 -o " +
+         (output.parent_path() / (output.stem().string() + "_cpu.yaml")).string();
 }
 
 // What trains is offered; what does not train yet is said.

@@ -112,7 +112,14 @@ CommandLine read_command_line(int argc, char** argv) {
     return line;
   }
   if ((weights->count() == 0) == (random->count() == 0)) {
-    throw Error(ExitCode::kUsage, "give the weights: --weights DIR, or --init-random SEED");
+    throw Error(ExitCode::kUsage, weights->count() == 0
+                                      ? "give the weights: --weights DIR, or --init-random SEED"
+                                      : "--weights and --init-random: give one of them");
+  }
+  if (random->count() > 0 && !options.audit.empty()) {
+    throw Error(ExitCode::kUsage,
+                "--audit needs --weights: tools/audit.py redoes a step from that folder; "
+                "docs/audit.md makes one of random weights");
   }
   if (random->count() > 0) options.init_random = init_random;
   if (options.tokenizer.empty()) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 
+#include "partitioner/base/error.h"
 #include "partitioner/base/strict_yaml.h"
 
 namespace stagecraft {
@@ -112,6 +114,14 @@ void read_noise(YamlDocument& document, const YamlNode& node, NoiseConfig& noise
 }  // namespace
 
 ModelConfig read_model_config(const std::string& path) {
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) {
+    throw InputError(
+        ExitCode::kIo,
+        fmt::format("{}: no such model file; `model` in a plan or training file is relative to "
+                    "that file",
+                    path));
+  }
   YamlDocument document = YamlDocument::read(path);
   ModelConfig config;
   Fields fields(document, document.root());

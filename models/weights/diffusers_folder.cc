@@ -31,7 +31,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 // What does not fit between the model and its files, one line for all parts.
 class Differences {
  public:
-  void add(const std::string& kind, const std::string& what) { found_[kind].push_back(what); }
+  // Once each: a parameter of the UNet is asked for again by a ControlNet that starts from it.
+  void add(const std::string& kind, const std::string& what) {
+    if (seen_.emplace(kind, what).second) found_[kind].push_back(what);
+  }
   void throw_if_any(const std::string& folder) const {
     if (found_.empty()) return;
     std::vector<std::string> parts;
@@ -48,6 +51,7 @@ class Differences {
 
  private:
   std::map<std::string, std::vector<std::string>> found_;
+  std::set<std::pair<std::string, std::string>> seen_;  // kind, what
 };
 
 class DiffusersFolder : public WeightSource {

@@ -135,7 +135,8 @@ class Explanation {
       SplitTarget wider = target_;
       if (wider.stages() + more > problem_.searched_units()) break;
       for (int i = 0; i < more; ++i) wider.devices.push_back(target_.devices.back());
-      if (problem_.fastest(wider)) return fmt::format("; {} stages fit", wider.stages());
+      if (problem_.fastest(wider))
+        return fmt::format("; {} stages on as many devices fit", wider.stages());
       if (more == kMoreStages) return fmt::format("; none found in {} stages", wider.stages());
     }
     return "";

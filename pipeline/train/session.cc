@@ -85,6 +85,10 @@ void tell_what_the_plan_overrides(const Job& job) {
     if (planned != given)
       text += fmt::format("{}{} {} (not {})", text.empty() ? "" : ", ", name, planned, given);
   };
+  std::error_code unknown;
+  if (!fs::equivalent(plan.model, config.model, unknown)) {
+    compare("model", plan.model, config.model);
+  }
   compare("width", plan.width, config.width);
   compare("height", plan.height, config.height);
   compare("precision", plan.precision, config.precision);

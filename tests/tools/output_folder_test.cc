@@ -59,6 +59,16 @@ TEST_F(OutputFolderMultiProcess, WhatCannotBeSetAsideIsNamed) {
   EXPECT_EQ(kept("metrics.jsonl"), "of an earlier run");
 }
 
+TEST_F(OutputFolderMultiProcess, AnAuditThatCannotBeRedoneIsRefused) {
+  const ProgramEnd refused = run(fmt::format(
+      "{}/pipetrain --plan {} --init-random 1 --tokenizer {}/tokenizer --data {}/data --out {} "
+      "--audit {}",
+      STAGECRAFT_BIN_DIR, plan_for(1), weights(), inputs(), folder_.file("out"),
+      folder_.file("audit")));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--audit needs --weights"));
+}
+
 TEST_F(OutputFolderMultiProcess, SeedsOutsideTheRangeAreRefused) {
   const std::string plan = plan_for(1);
   for (const char* seed : {"-1", "1e3", "9223372036854775808", ""}) {

@@ -236,6 +236,20 @@ TEST_F(PartitionProgram, FullOutputIsAnIoError) {
   EXPECT_EQ(run(graph + " >/dev/full").code, 7);
 }
 
+TEST_F(PartitionProgram, ACopiedPlanIsToldWhereItsModelIsLookedFor) {
+  make_plan();
+  const std::string copy = folder_.write("elsewhere/deep/plan.yaml", text_of(plan()));
+  const ProgramEnd refused = run("verify " + copy);
+  EXPECT_EQ(refused.code, 7);
+  EXPECT_THAT(refused.err, HasSubstr("no such model file; `model` in a plan"));
+}
+
+TEST_F(PartitionProgram, TheHintForCpuRanksNamesAnotherFile) {
+  const ProgramEnd made = run("--config " + kConfigs + "train/sd15_controlnet.yaml --cluster " +
+                              kConfigs + "clusters/4x3090.yaml -o " + plan());
+  EXPECT_THAT(made.out, HasSubstr("-o " + folder_.file("plan_cpu.yaml")));
+}
+
 TEST_F(PartitionProgram, AnOutputThatIsAnInputIsRefused) {
   const std::string costs = folder_.file("costs.json");
   const ProgramEnd refused = run(job() + "--cost-table " + costs + " -o " + costs);

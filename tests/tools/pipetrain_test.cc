@@ -349,8 +349,8 @@ TEST_F(PipetrainMultiProcess, AMissingFolderIsNamedWithItsFlag) {
 TEST_F(PipetrainMultiProcess, TooManyThreadsForTheCoresAreWarnedAbout) {
   auto with = command(plan_for({1, 1, 1, ""}), folder_.file("out"), 1);
   with.insert(with.end(), {"--threads", "1024"});
-  // Stops before a thread starts: the audit's folder is a file's child.
-  with.insert(with.end(), {"--audit", folder_.write("file", "") + "/audit"});
+  // Stops before a thread starts: the cache's folder is a file's child.
+  with.insert(with.end(), {"--cache", folder_.write("file", "") + "/cache"});
   RunningTraining run(with, folder_.file("errors"));
   EXPECT_EQ(run.wait(std::chrono::seconds(60)), 7);
   EXPECT_THAT(run.errors(), HasSubstr("warning: 1 ranks with 1024 threads each on "));
