@@ -60,7 +60,7 @@ TEST_F(OutputFolderMultiProcess, WhatCannotBeSetAsideIsNamed) {
 }
 
 TEST_F(OutputFolderMultiProcess, AnAuditThatCannotBeRedoneIsRefused) {
-  const ProgramEnd refused = run(fmt::format(
+  const ProgramEnd refused = run_program(fmt::format(
       "{}/pipetrain --plan {} --init-random 1 --tokenizer {}/tokenizer --data {}/data --out {} "
       "--audit {}",
       STAGECRAFT_BIN_DIR, plan_for(1), weights(), inputs(), folder_.file("out"),
