@@ -62,8 +62,6 @@ class Replay {
   }
 
  private:
-  // ---- ledger ----
-
   Bytes value_bytes(int value, int j) const {
     return in_.graph.values[value].bytes(in_.micro_batch_sizes[j]);
   }
@@ -102,8 +100,6 @@ class Replay {
     (entry->second.in_boundary() ? now_.boundary : now_.activations) -= entry->second.bytes;
     tensors.erase(entry);
   }
-
-  // ---- forward ----
 
   void forward(int stage, int j) {
     for (int b : in_.flow.blocks[stage]) run_block(b, j);
@@ -162,8 +158,6 @@ class Replay {
           "a value is used that was neither made nor received");
     add(values_, ValueKey{value, j}, {.bytes = value_bytes(value, j), .holds = uses_[value]});
   }
-
-  // ---- backward ----
 
   void backward(const Action& action) {
     const int stage = action.stage, j = action.micro_batch;
@@ -260,8 +254,6 @@ class Replay {
       release(gradients_, GradientKey{block.output, j, stage});
     }
   }
-
-  // ---- messages ----
 
   void receive(const Message& message) {
     const int j = message.micro_batch;
