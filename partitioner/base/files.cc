@@ -39,6 +39,28 @@ void write_all(Descriptor& fd, const std::string& path, std::string_view content
   if (const int error = fd.close(); error != 0) fail("cannot close", path, error);
 }
 
+// Where what is written to `path` belongs: a link leads to the file it names. A rename would put a
+// file into the place of a device, and of a link.
+std::string place_of(const std::string& path) {
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return path;
+    fail("cannot look at", path, errno);
+  }
+  std::string place = path;
+  if (S_ISLNK(status.st_mode)) {
+    std::error_code failed;
+    place = std::filesystem::canonical(path, failed).string();
+    if (failed) fail("cannot follow the link", path, failed.value());
+    if (::lstat(place.c_str(), &status) != 0) fail("cannot look at", place, errno);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw InputError(ExitCode::kIo,
+                     fmt::format("{}: not a regular file; choose another path", path));
+  }
+  return place;
+}
+
 }  // namespace
 
 FileStream::FileStream(const std::string& path, int64_t max_bytes, ExitCode too_large)
@@ -74,32 +96,6 @@ std::string read_file(const std::string& path, int64_t max_bytes, ExitCode too_l
   content.resize(file.read(content.data(), content.size()));  // less when cut short meanwhile
   return content;
 }
-
-namespace {
-
-// Where what is written to `path` belongs: a link leads to the file it names. A rename would put a
-// file into the place of a device, and of a link.
-std::string place_of(const std::string& path) {
-  struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT) return path;
-    fail("cannot look at", path, errno);
-  }
-  std::string place = path;
-  if (S_ISLNK(status.st_mode)) {
-    std::error_code failed;
-    place = std::filesystem::canonical(path, failed).string();
-    if (failed) fail("cannot follow the link", path, failed.value());
-    if (::lstat(place.c_str(), &status) != 0) fail("cannot look at", place, errno);
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw InputError(ExitCode::kIo,
-                     fmt::format("{}: not a regular file; choose another path", path));
-  }
-  return place;
-}
-
-}  // namespace
 
 void write_file_atomically(const std::string& path, std::string_view content) {
   const std::string place = place_of(path);
