@@ -213,13 +213,12 @@ struct RankExecutor::State {
 
   void compute_loss(int micro_batch) {
     const at::Tensor prediction = use_value(plan.graph.output, micro_batch);
-    StepData::Loss loss = data.loss(prediction, micro_batch);
+    const bool training = mode == RunMode::kTrain;
+    StepData::Loss loss = data.loss(prediction, micro_batch, training);
     output.sample_losses.resize(data.samples_in_batch());
     std::copy_n(loss.of_samples.const_data_ptr<float>(), loss.of_samples.numel(),
                 output.sample_losses.data() + data.first_sample(micro_batch));
-    if (mode == RunMode::kTrain) {
-      gradients.add(plan.graph.output, micro_batch, std::move(loss.gradient));
-    }
+    if (training) gradients.add(plan.graph.output, micro_batch, std::move(loss.gradient));
   }
 
   BlockTape take_tape(int index, int micro_batch) {

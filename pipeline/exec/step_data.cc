@@ -49,7 +49,8 @@ at::Tensor StepData::local_input(int value, int micro_batch) {
   throw InternalError(fmt::format("nobody makes the local input {}", name));
 }
 
-StepData::Loss StepData::loss(const at::Tensor& prediction_nchw, int micro_batch) const {
+StepData::Loss StepData::loss(const at::Tensor& prediction_nchw, int micro_batch,
+                              bool with_gradient) const {
   at::NoGradGuard no_grad;
   const at::Tensor target_nchw = noise_of(plan_.graph.output, micro_batch);
   const at::Tensor error_nchw = prediction_nchw - target_nchw;
@@ -57,6 +58,7 @@ StepData::Loss StepData::loss(const at::Tensor& prediction_nchw, int micro_batch
   show("prediction", micro_batch, prediction_nchw);
   show("target", micro_batch, target_nchw);
   show("losses", micro_batch, losses);
+  if (!with_gradient) return {.of_samples = losses, .gradient = {}};
   const size_t samples = made(Mistake::kMeanOfMeans)
                              ? plan_.micro_batch_sizes.size() * draws_of(micro_batch).size()
                              : draws_.size();

@@ -26,7 +26,7 @@ class StepData {
  public:
   struct Loss {
     at::Tensor of_samples;  // [n]: mean squared error over C, H, W
-    at::Tensor gradient;    // of the prediction; as the prediction
+    at::Tensor gradient;    // of the prediction, as the prediction; undefined unless asked for
   };
 
   // What they name outlives this.
@@ -40,7 +40,7 @@ class StepData {
 
   // `prediction_nchw` against the noise. The gradient is that of the mean over the samples of the
   // *global* batch: the only place where anything is scaled by a number of samples.
-  Loss loss(const at::Tensor& prediction_nchw, int micro_batch) const;
+  Loss loss(const at::Tensor& prediction_nchw, int micro_batch, bool with_gradient) const;
 
   size_t samples_in_batch() const { return draws_.size(); }
   // Of a micro-batch: its place in the batch.
