@@ -10,6 +10,7 @@
 #include "partitioner/cost/cost_table.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
+#include "partitioner/plan/study.h"
 #include "partitioner/plan/train_config.h"
 #include "partitioner/schedule/schedule.h"
 #include "partitioner/simulate/memory_model.h"
@@ -52,7 +53,9 @@ struct Plan {
   // all of them.
   PlannedRank one_device;
   Nanos data_parallel_step;
-  Bytes data_parallel_buffers;  // of the communicator, on every rank
+  Bytes data_parallel_buffers;    // of the communicator, on every rank
+  std::vector<FrontPoint> front;  // by step
+  std::vector<Alternative> alternatives;
   // The message table of one full micro-batch (`transfers_of_micro_batch`), informative; compared
   // with the derived one on load. Message n of micro-batch j has the number j * messages.size() + n
   // in an explicit order.

@@ -1,0 +1,39 @@
+// What the planner saw beside the plan it chose: the front of step time against memory, and the
+// other ways to train the same on the same devices. Informative: nothing is run from it.
+//
+// Plain values, any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "partitioner/base/units.h"
+
+namespace stagecraft {
+
+// A plan that no other found plan beats in both step time and memory of the fullest rank.
+struct FrontPoint {
+  Nanos step;
+  Bytes peak;        // predicted total of the fullest rank
+  int replicas = 1;  // of the pipeline
+  int stages = 1;    // of one replica
+  int64_t micro_batch = 1;
+  std::string schedule{};
+  int recomputed = 0;  // blocks that run forward again in the backward pass
+  bool is_chosen = false;
+  bool operator==(const FrontPoint&) const = default;
+};
+
+// The same training without this plan: one device, data parallel, sharded optimizer.
+struct Alternative {
+  std::string name{};   // "data parallel, done right"
+  std::string how{};    // one line: what is held and sent
+  Bytes memory;         // of the fullest device
+  Bytes device_memory;  // what that device has
+  Nanos step;
+  Nanos exposed;  // part of the step: communication that hides behind nothing
+  bool fits() const { return memory.count <= device_memory.count; }
+  bool operator==(const Alternative&) const = default;
+};
+
+}  // namespace stagecraft
