@@ -43,7 +43,7 @@ int run_verify(const VerifyCommand& command) {
       throw Error(ExitCode::kUsage, "-o writes predictions anew and needs --cluster");
     }
     const Cluster cluster = load_cluster(command.cluster);
-    const CostTable costs = load_costs(
+    const ClusterCosts costs = load_costs(
         {.file = command.cost_table, .profile = false, .threads = 0, .quiet = command.json}, job,
         plan.train, cluster);
     predict(plan, job.graph, resolved, costs, cluster);

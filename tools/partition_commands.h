@@ -71,7 +71,8 @@ PartitionJob load_job(const TrainConfig& train);
 Cluster load_cluster(const std::string& name);
 
 // Costs for the job: read from `file` when it is there, else measured or counted, and saved to
-// `file` unless that is empty. Throws ConfigError (4) when the file holds costs of another job or
+// `file` unless that is empty. A file, or a measurement, is of one kind of device: throws Error (2)
+// when the cluster has several. Throws ConfigError (4) when the file holds costs of another job or
 // device.
 struct CostSource {
   std::string file;
@@ -79,7 +80,7 @@ struct CostSource {
   int threads = 0;  // a rank will have; 0: not known, no warning about a table of another machine
   bool quiet = false;
 };
-CostTable load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,
-                     const Cluster& cluster);
+ClusterCosts load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,
+                        const Cluster& cluster);
 
 }  // namespace stagecraft

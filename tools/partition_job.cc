@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "models/network/build.h"
 #include "partition_commands.h"
@@ -32,6 +34,20 @@ CostTable measure(const PartitionJob& job, const TrainConfig& train, const Clust
   CostTable table = measure_cost_table(job.graph, train, options);
   table.device = cluster.devices.front().name;
   return table;
+}
+
+// One table cannot tell how fast a device of another kind is.
+void refuse_mixed_devices(const CostSource& source, const Cluster& cluster) {
+  const Device& first = cluster.devices.front();
+  const std::vector<int> kinds = cluster.kinds();
+  const auto other = std::ranges::find_if(kinds, [](int kind) { return kind > 0; });
+  if (other == kinds.end() || (!source.profile && source.file.empty())) return;
+  const char* flag = source.profile ? "--profile" : "--cost-table";
+  throw Error(ExitCode::kUsage,
+              fmt::format("{0} has the costs of one kind of device, cluster {1} mixes {2} and {3}; "
+                          "leave {0} out to count for each",
+                          flag, cluster.name, first.name,
+                          cluster.devices[static_cast<size_t>(other - kinds.begin())].name));
 }
 
 void warn_when_stale(const CostTable& table, const std::string& file, int threads) {
@@ -76,16 +92,9 @@ Cluster load_cluster(const std::string& name) {
   return read_cluster(by_name ? shipped.string() : name);
 }
 
-CostTable load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,
-                     const Cluster& cluster) {
-  for (const Device& device : cluster.devices) {
-    if (device.name != cluster.devices.front().name) {
-      throw ConfigError(
-          fmt::format("cluster {} mixes {} and {}: one plan needs devices of one kind, "
-                      "which may differ in memory",
-                      cluster.name, cluster.devices.front().name, device.name));
-    }
-  }
+ClusterCosts load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,
+                        const Cluster& cluster) {
+  refuse_mixed_devices(source, cluster);
   if (!source.file.empty() && std::filesystem::exists(source.file)) {
     CostTable table = read_cost_table(source.file);
     const bool wanted = table.made_by == "measured" || !source.profile;
@@ -97,14 +106,14 @@ CostTable load_costs(const CostSource& source, const PartitionJob& job, const Tr
       warn_when_stale(table, source.file, source.threads);
       if (!source.quiet)
         fmt::print("costs from {}: {}, {}\n", source.file, table.made_by, table.machine);
-      return table;
+      return ClusterCosts(std::move(table));
     }
   }
-  CostTable table = source.profile ? measure(job, train, cluster, source)
-                                   : analytic_cost_table(job.graph, cluster.devices.front(),
-                                                         train.precision, train.micro_batch);
-  if (!source.file.empty()) write_cost_table(table, source.file);
-  return table;
+  ClusterCosts costs = source.profile ? ClusterCosts(measure(job, train, cluster, source))
+                                      : analytic_cluster_costs(job.graph, cluster, train.precision,
+                                                               train.micro_batch);
+  if (!source.file.empty()) write_cost_table(costs.of_kind(0), source.file);
+  return costs;
 }
 
 }  // namespace stagecraft

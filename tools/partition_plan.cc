@@ -119,11 +119,11 @@ int run_plan(const PlanCommand& command) {
   const TrainConfig train = train_config(command);
   const Cluster cluster = load_cluster(command.cluster);
   const PartitionJob job = load_job(train);
-  const CostTable costs = load_costs({.file = command.cost_table,
-                                      .profile = command.profile,
-                                      .threads = command.threads,
-                                      .quiet = command.json},
-                                     job, train, cluster);
+  const ClusterCosts costs = load_costs({.file = command.cost_table,
+                                         .profile = command.profile,
+                                         .threads = command.threads,
+                                         .quiet = command.json},
+                                        job, train, cluster);
   const Solution solution =
       solve(job.graph, costs, cluster, solver_options(command, train, cluster));
   Plan plan = make_plan(train, job.graph, solution.placement, command.schedule);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "partitioner/base/error.h"
 #include "partitioner/cost/block_replay.h"
@@ -170,6 +171,17 @@ CostTable analytic_cost_table(const BlockGraph& graph, const Device& device,
     table.blocks.emplace(block.name, std::move(cost));
   }
   return table;
+}
+
+ClusterCosts analytic_cluster_costs(const BlockGraph& graph, const Cluster& cluster,
+                                    const std::string& precision, int64_t micro_batch) {
+  std::vector<int> kind_of_rank = cluster.kinds();
+  std::vector<CostTable> tables;
+  for (size_t r = 0; r < kind_of_rank.size(); ++r) {
+    if (kind_of_rank[r] < static_cast<int>(tables.size())) continue;
+    tables.push_back(analytic_cost_table(graph, cluster.devices[r], precision, micro_batch));
+  }
+  return ClusterCosts(std::move(tables), std::move(kind_of_rank));
 }
 
 }  // namespace stagecraft

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/cost_table.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/graph.h"
@@ -22,5 +23,9 @@ namespace stagecraft {
 // below 1.
 CostTable analytic_cost_table(const BlockGraph& graph, const Device& device,
                               const std::string& precision, int64_t micro_batch);
+
+// One such table for each kind of device of `cluster`.
+ClusterCosts analytic_cluster_costs(const BlockGraph& graph, const Cluster& cluster,
+                                    const std::string& precision, int64_t micro_batch);
 
 }  // namespace stagecraft

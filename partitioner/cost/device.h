@@ -4,7 +4,9 @@
 // Plain values, any thread. Every figure in a shipped file names its public source.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "partitioner/base/units.h"
@@ -33,11 +35,27 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+inline constexpr int kMaxClusterRanks = 4096;
+
 struct Cluster {
   std::string name;
-  std::vector<Device> devices;  // one per rank
-  Link link;  // between any two ranks (per-pair links come with the planner's next step)
+  std::vector<Device> devices;    // one per rank
+  Link link;                      // between two ranks of one host
+  std::vector<int> host_of_rank;  // empty: all on one host
+  Link between_hosts;             // between two ranks of different hosts
+  // From one rank to another, where that differs from the two above.
+  std::map<std::pair<int, int>, Link> exceptions;
   bool operator==(const Cluster&) const = default;
+
+  // What a message from one rank to another goes through. Links are independent: two pairs that
+  // share a cable each have all of it.
+  const Link& between(int from_rank, int to_rank) const;
+  // The part of the cluster in which rank i is rank `ranks[i]` of this, with the links between
+  // them.
+  Cluster select(const std::vector<int>& ranks) const;
+  // By rank: the number of its kind of device, from 0 in the order of their first ranks. Devices
+  // that differ in nothing but `memory` are of one kind.
+  std::vector<int> kinds() const;
 };
 
 // Read strictly; a cluster names its device files relative to itself. Throws ConfigError with all

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "partitioner/base/error.h"
 #include "partitioner/simulate/simulator.h"
@@ -12,13 +13,13 @@ namespace {
 
 constexpr int64_t kGradientBytes = 4;
 
-// Everything on one stage of the device with the most memory.
-PlannedRank predict_one_device(const BlockGraph& graph, const CostTable& costs,
-                               const Cluster& cluster,
+// Everything on one stage of one rank's device.
+PlannedRank predict_one_device(const BlockGraph& graph, const ClusterCosts& all_costs,
+                               const Cluster& cluster, int rank,
                                const std::vector<int64_t>& micro_batch_sizes) {
-  const Device& device = *std::ranges::max_element(
-      cluster.devices, {}, [](const Device& candidate) { return candidate.memory; });
-  const Cluster alone{.name = device.name, .devices = {device}, .link = cluster.link};
+  const Cluster alone = cluster.select({rank});
+  const ClusterCosts costs = all_costs.select({rank});
+  const Device& device = alone.devices.front();
   Placement placement;
   placement.stage_of_block.assign(graph.blocks.size(), 0);
   placement.rank_of_stage = {0};
@@ -35,8 +36,19 @@ PlannedRank predict_one_device(const BlockGraph& graph, const CostTable& costs,
           .memory = memory.at(0)};
 }
 
-// Every device takes an equal part of the batch; then the gradients go around a ring, each element
-// 2 (n - 1) / n times (Patarasuk and Yuan, 2009). Overlap with the backward pass is left out.
+// Bytes a second of the slowest link of the ring over all ranks.
+double ring_bandwidth(const Cluster& cluster) {
+  const int ranks = static_cast<int>(cluster.devices.size());
+  double slowest = std::numeric_limits<double>::infinity();
+  for (int r = 0; r < ranks; ++r) {
+    slowest = std::min(slowest, cluster.between(r, (r + 1) % ranks).bandwidth);
+  }
+  return slowest;
+}
+
+// Every device takes an equal part of the batch, of which the slowest decides; then the gradients
+// go around a ring, each element 2 (n - 1) / n times (Patarasuk and Yuan, 2009). Overlap with the
+// backward pass is left out.
 Nanos data_parallel_step(const BlockGraph& graph, Nanos one_device, int64_t batch,
                          const Cluster& cluster) {
   const auto devices = static_cast<int64_t>(cluster.devices.size());
@@ -50,9 +62,33 @@ Nanos data_parallel_step(const BlockGraph& graph, Nanos one_device, int64_t batc
   if (devices > 1) {
     const double bytes = 2.0 * static_cast<double>(devices - 1) / static_cast<double>(devices) *
                          static_cast<double>(trained * kGradientBytes);
-    nanos += bytes / cluster.link.bandwidth * 1e9;
+    nanos += bytes / ring_bandwidth(cluster) * 1e9;
   }
   return {static_cast<int64_t>(nanos)};
+}
+
+// The whole batch on one device of the slowest kind.
+Nanos slowest_alone(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
+                    const std::vector<int64_t>& micro_batch_sizes) {
+  std::vector<bool> seen(static_cast<size_t>(costs.kinds()), false);
+  Nanos slowest;
+  for (int r = 0; r < static_cast<int>(cluster.devices.size()); ++r) {
+    const auto kind = static_cast<size_t>(costs.kind_of_rank(r));
+    if (seen[kind]) continue;
+    seen[kind] = true;
+    slowest =
+        std::max(slowest, predict_one_device(graph, costs, cluster, r, micro_batch_sizes).busy);
+  }
+  return slowest;
+}
+
+std::string source_of(const ClusterCosts& costs) {
+  std::string text;
+  for (int k = 0; k < costs.kinds(); ++k) {
+    const CostTable& table = costs.of_kind(k);
+    text += fmt::format("{}{}, {}", k == 0 ? "" : "; ", table.made_by, table.machine);
+  }
+  return text;
 }
 
 }  // namespace
@@ -82,35 +118,36 @@ Plan make_plan(const TrainConfig& train, const BlockGraph& graph, const Placemen
 }
 
 void predict(Plan& plan, const BlockGraph& graph, const ResolvedPlan& resolved,
-             const CostTable& costs, const Cluster& cluster) {
+             const ClusterCosts& costs, const Cluster& cluster) {
   const auto ranks = static_cast<size_t>(resolved.placement.ranks());
   if (ranks > cluster.devices.size()) {
     throw ConfigError(fmt::format("the plan uses {} ranks, cluster {} has {} devices", ranks,
                                   cluster.name, cluster.devices.size()),
                       ExitCode::kPlanMismatch);
   }
-  Cluster used = cluster;
-  used.devices.resize(ranks);
-  const auto memory = predict_memory(graph, resolved.placement, costs, used.devices,
+  const auto memory = predict_memory(graph, resolved.placement, costs, cluster.devices,
                                      resolved.schedule, resolved.micro_batch_sizes);
-  const SimulatedStep step = simulate(graph, resolved.placement, costs, used, resolved.schedule,
+  const SimulatedStep step = simulate(graph, resolved.placement, costs, cluster, resolved.schedule,
                                       resolved.micro_batch_sizes);
   plan.cluster = cluster.name;
-  plan.cost_table = fmt::format("{}, {}", costs.made_by, costs.machine);
+  plan.cost_table = source_of(costs);
   plan.predicted_step = step.makespan;
   plan.predicted_bubble = std::clamp(step.bubble(), 0.0, 1.0);
   plan.ranks.clear();
   for (size_t r = 0; r < ranks; ++r) {
-    plan.ranks.push_back({.device = used.devices[r].name,
-                          .device_memory = used.devices[r].memory,
+    plan.ranks.push_back({.device = cluster.devices[r].name,
+                          .device_memory = cluster.devices[r].memory,
                           .busy = step.busy[r],
                           .memory = memory[r]});
   }
-  plan.one_device = predict_one_device(graph, costs, cluster, resolved.micro_batch_sizes);
-  plan.data_parallel_step =
-      data_parallel_step(graph, plan.one_device.busy, plan.train.batch, cluster);
-  // A ring has two neighbours, each with a direction of its own.
   const Device& largest = *std::ranges::max_element(cluster.devices, {}, &Device::memory);
+  plan.one_device =
+      predict_one_device(graph, costs, cluster, static_cast<int>(&largest - &cluster.devices[0]),
+                         resolved.micro_batch_sizes);
+  plan.data_parallel_step =
+      data_parallel_step(graph, slowest_alone(graph, costs, cluster, resolved.micro_batch_sizes),
+                         plan.train.batch, cluster);
+  // A ring has two neighbours, each with a direction of its own.
   plan.data_parallel_buffers =
       cluster.devices.size() > 1 ? largest.comm_buffer_per_peer * 2 * 2 : Bytes{};
   plan.messages = transfers_of_micro_batch(graph, resolved.placement, plan.train.micro_batch);

@@ -12,9 +12,10 @@ Plan make_plan(const TrainConfig& train, const BlockGraph& graph, const Placemen
                const std::string& schedule);
 
 // Fills everything informative: time and memory of every rank, the same on one device alone, data
-// parallel's step, the message table. `costs` must be made for the graph (check_cost_table); the
-// cluster needs a device for every rank of the plan, else ConfigError (4).
+// parallel's step, the message table. `costs` must be made for the graph (check_cost_table) and
+// for every rank of the cluster, which needs a device for every rank of the plan, else ConfigError
+// (4).
 void predict(Plan& plan, const BlockGraph& graph, const ResolvedPlan& resolved,
-             const CostTable& costs, const Cluster& cluster);
+             const ClusterCosts& costs, const Cluster& cluster);
 
 }  // namespace stagecraft

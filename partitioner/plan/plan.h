@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "partitioner/cost/cost_table.h"
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
 #include "partitioner/plan/study.h"

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, nanoseconds
 constexpr int kMaxStages = 256;
-constexpr int kMaxRanks = 64;
+constexpr int kMaxRanks = kMaxClusterRanks;
 
 void read_version(YamlDocument& document, Fields& fields, Plan& plan) {
   fields.integer("version", &plan.version, {0, 1'000'000});

@@ -5,9 +5,10 @@
 #include "partitioner/base/error.h"
 
 namespace stagecraft {
+namespace {
 
-std::vector<const BlockCost*> costs_by_block(const BlockGraph& graph, const CostTable& table) {
-  std::vector<const BlockCost*> costs;
+BlockCosts costs_by_block(const BlockGraph& graph, const CostTable& table) {
+  BlockCosts costs;
   for (const Block& block : graph.blocks) {
     const auto found = table.blocks.find(block.name);
     const bool is_known = found != table.blocks.end();
@@ -22,9 +23,19 @@ std::vector<const BlockCost*> costs_by_block(const BlockGraph& graph, const Cost
   return costs;
 }
 
-int64_t scale_to(int64_t count, int64_t samples, const CostTable& table) {
-  check(table.micro_batch > 0, "a cost table is for at least one sample");
-  return (count * samples + table.micro_batch - 1) / table.micro_batch;
+}  // namespace
+
+std::vector<BlockCosts> block_costs_by_kind(const BlockGraph& graph, const ClusterCosts& costs) {
+  std::vector<BlockCosts> by_kind;
+  for (int k = 0; k < costs.kinds(); ++k) {
+    by_kind.push_back(costs_by_block(graph, costs.of_kind(k)));
+  }
+  return by_kind;
+}
+
+int64_t scale_to(int64_t count, int64_t samples, int64_t micro_batch) {
+  check(micro_batch > 0, "a cost table is for at least one sample");
+  return (count * samples + micro_batch - 1) / micro_batch;
 }
 
 }  // namespace stagecraft

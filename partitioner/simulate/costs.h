@@ -7,16 +7,20 @@
 #include <string>
 #include <vector>
 
-#include "partitioner/cost/cost_table.h"
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/graph/graph.h"
 
 namespace stagecraft {
 
-// The table's entries by block index; nullptr for blocks that never run. The pointers live as long
-// as the table. Throws ConfigError (exit 4) when a block that runs has no entry, naming it.
-std::vector<const BlockCost*> costs_by_block(const BlockGraph& graph, const CostTable& table);
+// A table's entries by block index; nullptr for blocks that never run. The pointers live as long as
+// the table.
+using BlockCosts = std::vector<const BlockCost*>;
 
-// `count`, which is for the table's micro-batch, for `samples` samples, rounded up.
-int64_t scale_to(int64_t count, int64_t samples, const CostTable& table);
+// Of every kind of device. Throws ConfigError (exit 4) when a block that runs has no entry, naming
+// it.
+std::vector<BlockCosts> block_costs_by_kind(const BlockGraph& graph, const ClusterCosts& costs);
+
+// `count`, which is for a table's micro-batch, for `samples` samples, rounded up.
+int64_t scale_to(int64_t count, int64_t samples, int64_t micro_batch);
 
 }  // namespace stagecraft

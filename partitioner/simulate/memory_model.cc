@@ -75,21 +75,21 @@ Bytes RankMemory::total() const {
 Bytes RankMemory::without_base() const { return total() - (*this)[MemoryLine::kProcessBase]; }
 
 std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement& placement,
-                                       const CostTable& costs, const std::vector<Device>& devices,
-                                       const Schedule& schedule,
+                                       const ClusterCosts& costs,
+                                       const std::vector<Device>& devices, const Schedule& schedule,
                                        const std::vector<int64_t>& micro_batch_sizes) {
   check(devices.size() >= schedule.ranks.size(), "there are fewer devices than ranks");
   const Flow flow = derive_flow(graph, placement);
-  const auto by_block = costs_by_block(graph, costs);
-  const ReplayInput input{.graph = graph,
-                          .placement = placement,
-                          .table = costs,
-                          .costs = by_block,
-                          .flow = flow,
-                          .schedule = schedule,
-                          .micro_batch_sizes = micro_batch_sizes};
+  const std::vector<BlockCosts> by_kind = block_costs_by_kind(graph, costs);
   std::vector<RankMemory> ranks;
   for (int r = 0; r < static_cast<int>(schedule.ranks.size()); ++r) {
+    const ReplayInput input{.graph = graph,
+                            .placement = placement,
+                            .table = costs.of_rank(r),
+                            .costs = by_kind[costs.kind_of_rank(r)],
+                            .flow = flow,
+                            .schedule = schedule,
+                            .micro_batch_sizes = micro_batch_sizes};
     RankMemory& memory = ranks.emplace_back();
     add_static(input, r, memory);
     const DynamicMemory peak = replay_rank(input, r);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "partitioner/base/units.h"
-#include "partitioner/cost/cost_table.h"
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
 #include "partitioner/schedule/schedule.h"
@@ -45,8 +45,8 @@ struct RankMemory {
 // Replays every rank's action list, allocating and freeing exactly as the executor does, and
 // reports the lines at the moment of the rank's peak.
 std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement& placement,
-                                       const CostTable& costs, const std::vector<Device>& devices,
-                                       const Schedule& schedule,
+                                       const ClusterCosts& costs,
+                                       const std::vector<Device>& devices, const Schedule& schedule,
                                        const std::vector<int64_t>& micro_batch_sizes);
 
 }  // namespace stagecraft

@@ -66,7 +66,7 @@ class Replay {
     return in_.graph.values[value].bytes(in_.micro_batch_sizes[j]);
   }
   Bytes scaled(Bytes bytes, int j) const {
-    return {scale_to(bytes.count, in_.micro_batch_sizes[j], in_.table)};
+    return {scale_to(bytes.count, in_.micro_batch_sizes[j], in_.table.micro_batch)};
   }
   // The rank holds what it holds now and `more` on top for a moment.
   void touch(const DynamicMemory& more) {

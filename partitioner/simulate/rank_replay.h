@@ -11,6 +11,7 @@
 #include "partitioner/graph/placement.h"
 #include "partitioner/schedule/flow.h"
 #include "partitioner/schedule/schedule.h"
+#include "partitioner/simulate/costs.h"
 
 namespace stagecraft {
 
@@ -24,7 +25,7 @@ struct ReplayInput {
   const BlockGraph& graph;
   const Placement& placement;
   const CostTable& table;
-  const std::vector<const BlockCost*>& costs;  // by block, of `table`
+  const BlockCosts& costs;  // of `table`
   const Flow& flow;
   const Schedule& schedule;
   const std::vector<int64_t>& micro_batch_sizes;

@@ -18,8 +18,8 @@ struct StageParts {
   int64_t forward = 0, backward_input = 0, backward_weight = 0;
 };
 
-StageParts sum_parts(const BlockGraph& graph, const Placement& placement,
-                     const std::vector<const BlockCost*>& costs, const std::vector<int>& blocks) {
+StageParts sum_parts(const BlockGraph& graph, const Placement& placement, const BlockCosts& costs,
+                     const std::vector<int>& blocks) {
   StageParts sum;
   for (int b : blocks) {
     const BlockCost& cost = *costs[b];
@@ -43,7 +43,7 @@ class Simulation {
              const Schedule& schedule)
       : flow_(flow),
         placement_(placement),
-        link_(cluster.link),
+        cluster_(cluster),
         schedule_(schedule),
         transfers_(schedule.messages.size()),
         before_on_pair_(schedule.messages.size(), -1),
@@ -98,11 +98,12 @@ class Simulation {
       if (!free) return std::nullopt;
       start = std::max(start, *free);
     }
-    const int64_t bytes = schedule_.messages[id].bytes.count;
-    check(link_.bandwidth > 0, "the cluster's link has no bandwidth");
+    const Message& message = schedule_.messages[id];
+    const Link& link = cluster_.between(message.src_rank, message.dst_rank);
+    check(link.bandwidth > 0, "a link of the cluster has no bandwidth");
     t.start = start;
-    t.end = start + link_.latency.count +
-            std::llround(1e9 * static_cast<double>(bytes) / link_.bandwidth);
+    t.end = start + link.latency.count +
+            std::llround(1e9 * static_cast<double>(message.bytes.count) / link.bandwidth);
     return t.end;
   }
 
@@ -190,7 +191,7 @@ class Simulation {
 
   const Flow& flow_;
   const Placement& placement_;
-  const Link link_;
+  const Cluster& cluster_;
   const Schedule& schedule_;
   std::map<std::tuple<Direction, int, int, int>, int> ids_;
   std::vector<Transfer> transfers_;
@@ -208,26 +209,28 @@ double SimulatedStep::bubble() const {
   return 1 - sum / (static_cast<double>(busy.size()) * static_cast<double>(makespan.count));
 }
 
-SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
-                       const Cluster& cluster, const Schedule& schedule,
+SimulatedStep simulate(const BlockGraph& graph, const Placement& placement,
+                       const ClusterCosts& costs, const Cluster& cluster, const Schedule& schedule,
                        const std::vector<int64_t>& micro_batch_sizes) {
   const Flow flow = derive_flow(graph, placement);
-  const auto by_block = costs_by_block(graph, costs);
+  const std::vector<BlockCosts> by_kind = block_costs_by_kind(graph, costs);
   std::vector<StageParts> parts;
-  for (const auto& blocks : flow.blocks)
-    parts.push_back(sum_parts(graph, placement, by_block, blocks));
+  for (int s = 0; s < placement.stages(); ++s) {
+    const int kind = costs.kind_of_rank(placement.rank_of_stage[s]);
+    parts.push_back(sum_parts(graph, placement, by_kind[kind], flow.blocks[s]));
+  }
   return Simulation(flow, placement, cluster, schedule).run([&](const Action& action) -> int64_t {
     const StageParts& part = parts[action.stage];
     const int64_t samples = micro_batch_sizes[action.micro_batch];
     switch (action.kind) {
       case ActionKind::kForward:
-        return scale_to(part.forward, samples, costs);
+        return scale_to(part.forward, samples, costs.micro_batch());
       case ActionKind::kBackwardInput:
-        return scale_to(part.backward_input, samples, costs);
+        return scale_to(part.backward_input, samples, costs.micro_batch());
       case ActionKind::kBackwardWeight:
-        return scale_to(part.backward_weight, samples, costs);
+        return scale_to(part.backward_weight, samples, costs.micro_batch());
       case ActionKind::kBackward:
-        return scale_to(part.backward_input + part.backward_weight, samples, costs);
+        return scale_to(part.backward_input + part.backward_weight, samples, costs.micro_batch());
       default:
         return 0;
     }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "partitioner/cost/cost_table.h"
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
 #include "partitioner/schedule/schedule.h"
@@ -29,12 +29,12 @@ struct SimulatedStep {
 
 // start(action) = max(end of the rank's previous action, arrival of what it needs); a message
 // starts when both sides have reached it and the one before it on its directed pair is through,
-// takes latency + bytes / bandwidth, and overlaps compute. An S waits while kSendsInFlight sends
-// are under way, the step for all of them; the step itself takes no time. Times of a smaller last
-// micro-batch scale with its samples. Throws ConfigError when the table lacks a block,
-// InternalError for a schedule that cannot run.
-SimulatedStep simulate(const BlockGraph& graph, const Placement& placement, const CostTable& costs,
-                       const Cluster& cluster, const Schedule& schedule,
+// takes latency + bytes / bandwidth of `Cluster::between`, and overlaps compute. An S waits while
+// kSendsInFlight sends are under way, the step for all of them; the step itself takes no time.
+// Times of a smaller last micro-batch scale with its samples. Throws ConfigError when the table
+// lacks a block, InternalError for a schedule that cannot run.
+SimulatedStep simulate(const BlockGraph& graph, const Placement& placement,
+                       const ClusterCosts& costs, const Cluster& cluster, const Schedule& schedule,
                        const std::vector<int64_t>& micro_batch_sizes);
 
 }  // namespace stagecraft

@@ -145,7 +145,7 @@ class Explanation {
   bool variant_fits(const Variant& variant, int64_t micro_batch) const {
     SplitTarget target = target_;
     target.micro_batch_sizes = micro_batch_sizes(options_.batch, micro_batch);
-    return SplitProblem(variant.graph, variant.costs).fastest(target).has_value();
+    return SplitProblem(variant.graph, ClusterCosts(variant.costs)).fastest(target).has_value();
   }
 
   std::string smaller_micro_batches() const {

@@ -12,7 +12,7 @@
 namespace stagecraft {
 namespace {
 
-SplitTarget target_of(const CostTable& costs, const Cluster& cluster,
+SplitTarget target_of(const ClusterCosts& costs, const Cluster& cluster,
                       const SolverOptions& options) {
   const int ranks = static_cast<int>(cluster.devices.size());
   const int stages = options.stages == 0 ? ranks : options.stages;
@@ -22,10 +22,15 @@ SplitTarget target_of(const CostTable& costs, const Cluster& cluster,
   if (options.batch < 1 || options.micro_batch < 1)
     throw ConfigError(fmt::format("batch {} in micro-batches of {}: both must be 1 or more",
                                   options.batch, options.micro_batch));
-  if (options.micro_batch != costs.micro_batch)
+  if (costs.kinds() > 1)
+    throw ConfigError(
+        fmt::format("cluster {} has {} kinds of devices: the search needs one kind, "
+                    "which may differ in memory",
+                    cluster.name, costs.kinds()));
+  if (options.micro_batch != costs.micro_batch())
     throw ConfigError(
         fmt::format("the cost table is for micro-batch {}, the plan for {}: make a table for it",
-                    costs.micro_batch, options.micro_batch),
+                    costs.micro_batch(), options.micro_batch),
         ExitCode::kPlanMismatch);
   const std::vector<std::string> generators = generator_names();
   if (std::ranges::find(generators, options.schedule) == generators.end())
@@ -44,7 +49,7 @@ SplitTarget target_of(const CostTable& costs, const Cluster& cluster,
 
 }  // namespace
 
-Solution solve(const BlockGraph& graph, const CostTable& costs, const Cluster& cluster,
+Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options) {
   const SplitTarget target = target_of(costs, cluster, options);
   const SplitProblem problem(graph, costs);
@@ -53,7 +58,8 @@ Solution solve(const BlockGraph& graph, const CostTable& costs, const Cluster& c
                                   target.stages(), problem.searched_units(),
                                   problem.searched_units()));
   std::optional<Split> split = problem.fastest(target);
-  if (!split) throw ResourceError(explain_infeasible(graph, costs, problem, target, options));
+  if (!split)
+    throw ResourceError(explain_infeasible(graph, costs.of_kind(0), problem, target, options));
   SimulatedStep step =
       simulate(graph, split->placement, costs, cluster, split->schedule, target.micro_batch_sizes);
   return {.placement = std::move(split->placement),

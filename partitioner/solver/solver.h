@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "partitioner/cost/cost_table.h"
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
 #include "partitioner/simulate/memory_model.h"
@@ -51,9 +51,9 @@ inline constexpr int kMaxValidations = 400;
 // Throws ResourceError (13) when no split fits: which stage, which block, how many MiB over, and
 // what would make it fit (smaller micro-batch, more stages, half precision, larger cap), tried out,
 // not guessed. ConfigError for options that make no sense (more stages than devices, caps for
-// another number of ranks). One cost table serves all ranks: devices of one cluster may differ in
-// memory, not in speed.
-Solution solve(const BlockGraph& graph, const CostTable& costs, const Cluster& cluster,
+// another number of ranks, devices of more than one kind: those of one cluster may differ in
+// memory, not in speed).
+Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options);
 
 }  // namespace stagecraft

@@ -25,11 +25,11 @@ int64_t Split::excess(const SplitTarget& target) const {
   return worst;
 }
 
-SplitProblem::SplitProblem(const BlockGraph& graph, const CostTable& costs)
+SplitProblem::SplitProblem(const BlockGraph& graph, const ClusterCosts& costs)
     : graph_(graph),
       costs_(costs),
       order_(order_units(graph, glue(graph))),
-      stage_costs_(graph, order_, costs),
+      stage_costs_(graph, order_, costs_.of_kind(0)),
       sets_(down_sets(order_, kMaxDownSets)) {
   searched_units_ = static_cast<int>(std::ranges::count(order_.units.follows, false));
   const int nodes = static_cast<int>(sets_.size());
@@ -49,7 +49,7 @@ std::vector<StageContext> SplitProblem::contexts(const SplitTarget& target) cons
   std::vector<StageContext> contexts;
   for (int s = 0; s < target.stages(); ++s)
     contexts.push_back(stage_context(target.schedule, s, target.stages(), target.micro_batch_sizes,
-                                     costs_.micro_batch));
+                                     costs_.micro_batch()));
   return contexts;
 }
 

@@ -1,14 +1,14 @@
 // A graph made ready for the search: units, down-sets, the cost of every possible stage; and splits
 // made from chains of them.
 //
-// Immutable after construction; the arguments must outlive it. Any thread.
+// Immutable after construction; the graph must outlive it. Any thread.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "partitioner/cost/cost_table.h"
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
 #include "partitioner/schedule/schedule.h"
@@ -41,7 +41,7 @@ struct Split {
 class SplitProblem {
  public:
   // Throws ResourceError when there are too many units or down-sets.
-  SplitProblem(const BlockGraph& graph, const CostTable& costs);
+  SplitProblem(const BlockGraph& graph, const ClusterCosts& costs);
 
   const UnitOrder& order() const { return order_; }
   const StageCosts& stage_costs() const { return stage_costs_; }
@@ -70,7 +70,7 @@ class SplitProblem {
   std::optional<Split> with_margin(const SplitTarget& target, int64_t margin) const;
 
   const BlockGraph& graph_;
-  const CostTable& costs_;
+  const ClusterCosts costs_;
   UnitOrder order_;
   StageCosts stage_costs_;
   int searched_units_ = 0;

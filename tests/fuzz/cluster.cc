@@ -18,9 +18,13 @@ void fuzz_cluster(std::string_view input) {
   static_cast<void>(made);
   try {
     const Cluster cluster = read_cluster(folder().write("clusters/cluster.yaml", input));
-    require(!cluster.devices.empty() && cluster.devices.size() <= 64,
-            "a cluster has 1 to 64 ranks");
-    require(cluster.link.bandwidth > 0, "a link has a rate");
+    require(!cluster.devices.empty() && cluster.devices.size() <= kMaxClusterRanks,
+            "a cluster has 1 to 4096 ranks");
+    const int ranks = static_cast<int>(cluster.devices.size());
+    for (int r = 0; r < ranks; ++r) {
+      require(cluster.between(r, (r + 1) % ranks).bandwidth > 0, "a link has a rate");
+    }
+    require(cluster.select({ranks - 1}).devices.size() == 1, "every rank can be taken out");
   } catch (const ConfigError& error) {
     accept(error, {ExitCode::kConfigInvalid});
   }

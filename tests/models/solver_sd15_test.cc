@@ -68,8 +68,9 @@ TEST(SolverSd15, SplitsOverFour3090InTimeAndUnderCaps) {
   const Cluster cluster = read_cluster(kConfigs + "clusters/4x3090.yaml");
   for (double cap_mib : {24576.0, 4000.0}) {
     const auto start = std::chrono::steady_clock::now();
-    const Solution solution = solve(
-        graph, costs, cluster, {.memory_caps = std::vector<Bytes>(4, Bytes::from_mib(cap_mib))});
+    const Solution solution =
+        solve(graph, ClusterCosts(costs), cluster,
+              {.memory_caps = std::vector<Bytes>(4, Bytes::from_mib(cap_mib))});
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     std::cout << solution.down_sets << " down-sets, cap " << cap_mib << " MiB: bottleneck "
               << solution.bottleneck.millis() << " ms, step " << solution.step.makespan.millis()

@@ -60,7 +60,8 @@ BubbleStep chain_bubbles(const char* generator, int stages, int micro_batches,
   const std::vector<int64_t> sizes(static_cast<size_t>(micro_batches), 1);
   const Schedule schedule = insert_messages(
       graph, placement, generate_order(generator, graph, placement, micro_batches), sizes);
-  return with_bubbles(schedule, simulate(graph, placement, costs, cluster, schedule, sizes));
+  return with_bubbles(schedule,
+                      simulate(graph, placement, ClusterCosts(costs), cluster, schedule, sizes));
 }
 
 TEST(Bubbles, BalancedStagesOnAFastLinkOnlyFillAndDrain) {
@@ -108,7 +109,7 @@ TEST(Bubbles, ARankWhoseSendsAreAllUnderWayWaitsForTheLink) {
                       actions_of("R0 R1 R2 R3 F1.0 F1.1 F1.2 F1.3 B1.0 B1.1 B1.2 B1.3 step")},
                      sizes);
   const BubbleStep found =
-      with_bubbles(schedule, simulate(graph, chain_placement(2), uniform_costs(graph),
+      with_bubbles(schedule, simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
                                       plain_cluster(2, 1e9, {}), schedule, sizes));
   // S2 waits for S0, S3 for S1. From 210 on rank 1 waits for a message or computes.
   EXPECT_EQ(found.text(0),
@@ -125,9 +126,9 @@ TEST(Bubbles, ARankWhoseReceiverIsNotThereWaitsForItsWork) {
                       actions_of("R0 F1.0 B1.0 R1 F1.1 B1.1 R2 F1.2 B1.2 R3 F1.3 B1.3 R4 F1.4 B1.4 "
                                  "R5 F1.5 B1.5 step")},
                      sizes);
-  const BubbleStep found = with_bubbles(
-      schedule,
-      simulate(graph, chain_placement(2), uniform_costs(graph), plain_cluster(2), schedule, sizes));
+  const BubbleStep found =
+      with_bubbles(schedule, simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
+                                      plain_cluster(2), schedule, sizes));
   // S3 waits for S1, which rank 1 takes at 40: no wait. S4 waits for S2, taken at 70.
   EXPECT_EQ(found.text(0), "50-70 other stage's work, 80-190 drain");
   EXPECT_EQ(found.text(1), "0-10 warm-up");
@@ -139,7 +140,7 @@ TEST(Bubbles, AWaitForAWaitingRankHasTheCauseOfThatOne) {
   const Schedule schedule = insert_messages(
       graph, chain_placement(3), generate_order("1f1b", graph, chain_placement(3), 1), {1});
   const BubbleStep found =
-      with_bubbles(schedule, simulate(graph, chain_placement(3), uniform_costs(graph),
+      with_bubbles(schedule, simulate(graph, chain_placement(3), ClusterCosts(uniform_costs(graph)),
                                       plain_cluster(3, 1e9, {}), schedule, {1}));
   EXPECT_TRUE(found.text(2).starts_with(
       "0-10 warm-up, 10-110 communication, 110-120 warm-up, 120-220 communication"))
@@ -158,8 +159,8 @@ TEST(Bubbles, AreExactlyTheIdleTime) {
     const Schedule schedule = insert_messages(graph, placement, order, sizes);
     const Cluster cluster = plain_cluster(placement.ranks(), seed % 3 == 0 ? 1e18 : 5e9, {20});
     const BubbleStep found = with_bubbles(
-        schedule,
-        simulate(graph, placement, testing::random_costs(graph, seed), cluster, schedule, sizes));
+        schedule, simulate(graph, placement, ClusterCosts(testing::random_costs(graph, seed)),
+                           cluster, schedule, sizes));
     std::vector<int64_t> idle(schedule.ranks.size());
     for (const BubbleSums& sums : found.sums) {
       const size_t r = static_cast<size_t>(&sums - found.sums.data());

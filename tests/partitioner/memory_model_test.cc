@@ -27,7 +27,8 @@ std::vector<RankMemory> predict(const BlockGraph& graph, const Placement& placem
                                 const CostTable& costs, const std::vector<int64_t>& sizes,
                                 const char* generator = "1f1b") {
   const auto order = generate_order(generator, graph, placement, static_cast<int>(sizes.size()));
-  return predict_memory(graph, placement, costs, std::vector<Device>(placement.ranks()),
+  return predict_memory(graph, placement, ClusterCosts(costs),
+                        std::vector<Device>(placement.ranks()),
                         insert_messages(graph, placement, order, sizes), sizes);
 }
 
@@ -200,8 +201,8 @@ TEST(MemoryModel, ReceivedTensorsCountFromTheirPostingOn) {
   auto boundary = [&](const char* first, const char* second) {
     const Schedule schedule =
         complete_order(graph, chain_placement(2), {actions_of(first), actions_of(second)}, sizes);
-    return predict_memory(graph, chain_placement(2), costs, std::vector<Device>(2), schedule,
-                          sizes)[1][MemoryLine::kBoundary]
+    return predict_memory(graph, chain_placement(2), ClusterCosts(costs), std::vector<Device>(2),
+                          schedule, sizes)[1][MemoryLine::kBoundary]
         .count;
   };
   const char* sender = "F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 step";
@@ -218,8 +219,8 @@ TEST(MemoryModel, AtMostTwoSendsKeepTheirTensors) {
                       actions_of("R0 R1 R2 R3 F1.0 B1.0 F1.1 B1.1 F1.2 B1.2 F1.3 B1.3 step")},
                      std::vector<int64_t>(4, 1));
   const RankMemory memory =
-      predict_memory(graph, chain_placement(2), uniform_costs(graph), std::vector<Device>(2),
-                     schedule, std::vector<int64_t>(4, 1))[0];
+      predict_memory(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
+                     std::vector<Device>(2), schedule, std::vector<int64_t>(4, 1))[0];
   EXPECT_EQ(memory[MemoryLine::kBoundary].count, 200);
   EXPECT_EQ(memory[MemoryLine::kActivations].count, 200);  // the next one's input and output
 }
@@ -233,12 +234,25 @@ TEST(MemoryModel, BaseBuffersAndSlackComeFromTheDevice) {
   devices[1].slack_fraction = 0.5;
   const Schedule schedule =
       insert_messages(graph, placement, generate_order("1f1b", graph, placement, 2), {1, 1});
-  const RankMemory memory =
-      predict_memory(graph, placement, uniform_costs(graph), devices, schedule, {1, 1})[1];
+  const RankMemory memory = predict_memory(graph, placement, ClusterCosts(uniform_costs(graph)),
+                                           devices, schedule, {1, 1})[1];
   EXPECT_EQ(memory[MemoryLine::kProcessBase].count, 1000);
   EXPECT_EQ(memory[MemoryLine::kCommBuffers].count, 4 * 64);  // two peers, both directions
   EXPECT_EQ(memory[MemoryLine::kSlack].count, (dynamic_of(memory) + 1) / 2);
   EXPECT_EQ(memory.total().count - memory.without_base().count, 1000);
+}
+
+TEST(MemoryModel, EveryRankHoldsWhatItsDeviceSaves) {
+  const BlockGraph graph = chain_graph(2);
+  CostTable lean = uniform_costs(graph), wasteful = lean;
+  for (auto& [name, cost] : wasteful.blocks) cost.workspace_backward = {5000};
+  const Schedule schedule = insert_messages(
+      graph, chain_placement(2), generate_order("1f1b", graph, chain_placement(2), 1), {1});
+  const auto memory =
+      predict_memory(graph, chain_placement(2), ClusterCosts({lean, wasteful}, {1, 0}),
+                     std::vector<Device>(2), schedule, {1});
+  EXPECT_EQ(memory[0][MemoryLine::kWorkspace].count, 5000);
+  EXPECT_EQ(memory[1][MemoryLine::kWorkspace].count, 0);
 }
 
 TEST(MemoryModel, LinesHaveDistinctNames) {
@@ -277,7 +291,8 @@ TEST(MemoryModel, EveryRandomScheduleEndsWithNothingLeftOver) {
       const Schedule schedule = insert_messages(graph, placement, order, sizes);
       ASSERT_TRUE(verify(graph, placement, sizes, schedule).empty());
       const std::vector<Device> devices(placement.ranks());
-      EXPECT_NO_THROW(predict_memory(graph, placement, costs, devices, schedule, sizes))
+      EXPECT_NO_THROW(
+          predict_memory(graph, placement, ClusterCosts(costs), devices, schedule, sizes))
           << "seed " << seed;
     }
   }

@@ -26,7 +26,7 @@ SimulatedStep simulate_chain(const char* generator, int stages, const std::vecto
   const BlockGraph graph = chain_graph(stages);
   const Placement placement = chain_placement(stages);
   const auto order = generate_order(generator, graph, placement, static_cast<int>(sizes.size()));
-  return simulate(graph, placement, uniform_costs(graph), cluster,
+  return simulate(graph, placement, ClusterCosts(uniform_costs(graph)), cluster,
                   insert_messages(graph, placement, order, sizes), sizes);
 }
 
@@ -68,15 +68,43 @@ TEST(SimulatorStep, MessageTakesLatencyAndBytesOverBandwidth) {
   EXPECT_EQ(step.makespan.count, 10 + 107 + 10 + 20 + 107 + 20);
 }
 
+TEST(SimulatorStep, EveryMessageTakesTheLinkOfItsPair) {
+  Cluster cluster = plain_cluster(3, 1e9, {7});
+  cluster.host_of_rank = {0, 0, 1};
+  cluster.between_hosts = {.bandwidth = 1e8, .latency = {9}};
+  // Ranks 0 and 1: 107 ns there; back 50 ns by an exception. Ranks 1 and 2: 1009 ns each way.
+  cluster.exceptions[{1, 0}] = {.bandwidth = 2e9, .latency = {}};
+  const SimulatedStep step = simulate_chain("1f1b", 3, {1}, cluster);
+  EXPECT_EQ(step.makespan.count, 3 * 30 + 107 + 2 * 1009 + 50);
+}
+
+TEST(SimulatorStep, EveryRankRunsAtTheSpeedOfItsDevice) {
+  const BlockGraph graph = chain_graph(3);
+  CostTable fast = uniform_costs(graph), slow = fast;
+  for (auto& [name, cost] : slow.blocks) {
+    for (Timing* part : {&cost.forward, &cost.backward_input, &cost.backward_weight}) {
+      part->median.count *= 3;
+    }
+  }
+  const Schedule schedule = insert_messages(
+      graph, chain_placement(3), generate_order("1f1b", graph, chain_placement(3), 1), {1});
+  const SimulatedStep step =
+      simulate(graph, chain_placement(3), ClusterCosts({fast, slow}, {0, 1, 0}), plain_cluster(3),
+               schedule, {1});
+  EXPECT_EQ(step.busy, (std::vector<Nanos>{{30}, {90}, {30}}));
+  EXPECT_EQ(step.makespan.count, 150);
+}
+
 TEST(SimulatorStep, MessagesOverlapCompute) {
   const BlockGraph graph = chain_graph(2);
   const Schedule schedule = complete_order(graph, chain_placement(2),
                                            {actions_of("F0.0 S0 F0.1 S2 R1 B0.0 R3 B0.1 step"),
                                             actions_of("R0 F1.0 R2 F1.1 B1.0 S1 B1.1 S3 step")},
                                            {1, 1});
-  const auto times = times_of(simulate(graph, chain_placement(2), uniform_costs(graph),
-                                       plain_cluster(2, 1e9, {}), schedule, {1, 1}),
-                              schedule);
+  const auto times =
+      times_of(simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
+                        plain_cluster(2, 1e9, {}), schedule, {1, 1}),
+               schedule);
   EXPECT_EQ(times.at("S0"), std::pair(int64_t{10}, int64_t{110}));
   EXPECT_EQ(times.at("F0.1"), std::pair(int64_t{10}, int64_t{20}));
   // R2 is reached after F1.0, at 120; one pair's messages go one after the other anyway.
@@ -91,9 +119,10 @@ TEST(SimulatorStep, ThirdSendHoldsItsRankUntilTheFirstIsOver) {
                      {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 step"),
                       actions_of("R0 R1 R2 R3 F1.0 F1.1 F1.2 F1.3 B1.0 B1.1 B1.2 B1.3 step")},
                      sizes);
-  const auto times = times_of(simulate(graph, chain_placement(2), uniform_costs(graph),
-                                       plain_cluster(2, 1e9, {}), schedule, sizes),
-                              schedule);
+  const auto times =
+      times_of(simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
+                        plain_cluster(2, 1e9, {}), schedule, sizes),
+               schedule);
   EXPECT_EQ(times.at("F0.2").first, 20);
   EXPECT_EQ(times.at("S0").second, 110);
   EXPECT_EQ(times.at("F0.3").first, 110);
@@ -106,7 +135,7 @@ TEST(SimulatorStep, SmallerLastMicroBatchTakesLessTime) {
   const Schedule schedule = insert_messages(
       graph, chain_placement(1), generate_order("gpipe", graph, chain_placement(1), 2), {4, 2});
   const SimulatedStep step =
-      simulate(graph, chain_placement(1), costs, plain_cluster(1), schedule, {4, 2});
+      simulate(graph, chain_placement(1), ClusterCosts(costs), plain_cluster(1), schedule, {4, 2});
   EXPECT_EQ(step.makespan.count, 30 + 15);
 }
 
@@ -115,7 +144,9 @@ std::vector<Nanos> busy(const BlockGraph& graph, const Placement& placement,
                         const CostTable& costs) {
   const Schedule schedule =
       insert_messages(graph, placement, generate_order("1f1b", graph, placement, 1), {1});
-  return simulate(graph, placement, costs, plain_cluster(placement.ranks()), schedule, {1}).busy;
+  return simulate(graph, placement, ClusterCosts(costs), plain_cluster(placement.ranks()), schedule,
+                  {1})
+      .busy;
 }
 
 TEST(SimulatorStep, RecomputedBlocksRunForwardAgain) {
@@ -137,9 +168,9 @@ TEST(SimulatorStep, ScheduleThatDeadlocksIsRefused) {
   const Schedule schedule =
       complete_order(graph, chain_placement(2),
                      {actions_of("F0.0 R1 B0.0 S0 step"), actions_of("R0 F1.0 B1.0 S1 step")}, {1});
-  EXPECT_THROW(
-      simulate(graph, chain_placement(2), uniform_costs(graph), plain_cluster(2), schedule, {1}),
-      InternalError);
+  EXPECT_THROW(simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
+                        plain_cluster(2), schedule, {1}),
+               InternalError);
 }
 
 TEST(SimulatorStep, TableWithoutABlockOfTheGraphIsRefused) {
@@ -164,7 +195,7 @@ TEST(SimulatorStep, NothingStartsBeforeWhatItNeeds) {
     const Schedule schedule =
         insert_messages(graph, placement, generate_order("1f1b", graph, placement, 4), sizes);
     const SimulatedStep step =
-        simulate(graph, placement, testing::random_costs(graph, seed),
+        simulate(graph, placement, ClusterCosts(testing::random_costs(graph, seed)),
                  plain_cluster(placement.ranks(), 1e10, {20}), schedule, sizes);
     const auto times = times_of(step, schedule);
     Nanos busy;

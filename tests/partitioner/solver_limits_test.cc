@@ -46,7 +46,7 @@ testing::PlanningProblem problem_with_a_split_that_fits_to_the_byte(uint64_t see
   const SplitTarget target{.devices = problem.cluster.devices,
                            .schedule = problem.options.schedule,
                            .micro_batch_sizes = micro_batch_sizes(problem.options.batch, 1)};
-  const SplitProblem splits(problem.graph, problem.costs);
+  const SplitProblem splits(problem.graph, ClusterCosts(problem.costs));
   for (const RankMemory& rank : splits.leanest(target).split.memory)
     problem.options.memory_caps.push_back(rank.total());
   return problem;
@@ -54,7 +54,8 @@ testing::PlanningProblem problem_with_a_split_that_fits_to_the_byte(uint64_t see
 
 TEST(SolverLimits, ASplitThatKeepsNoMarginIsFoundAndWhatIsProvenIsSaid) {
   const testing::PlanningProblem problem = problem_with_a_split_that_fits_to_the_byte(0);
-  const Solution found = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  const Solution found =
+      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
   for (size_t r = 0; r < found.memory.size(); ++r)
     EXPECT_LE(found.memory[r].total(), problem.options.memory_caps[r]) << "rank " << r;
   EXPECT_LT(found.proven_bound, found.bottleneck);
@@ -63,7 +64,7 @@ TEST(SolverLimits, ASplitThatKeepsNoMarginIsFoundAndWhatIsProvenIsSaid) {
 TEST(SolverLimitsSlow, NothingFoundIsNotCalledImpossible) {
   const testing::PlanningProblem problem = problem_with_a_split_that_fits_to_the_byte(22);
   try {
-    solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
     FAIL() << "found: take another seed";
   } catch (const ResourceError& error) {
     EXPECT_THAT(error.what(), HasSubstr("no split in 5 stages was found that fits"));

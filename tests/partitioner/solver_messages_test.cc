@@ -52,7 +52,7 @@ testing::PlanningProblem chain(int stages, int64_t cap_mib) {
 
 std::string refusal(const testing::PlanningProblem& problem) {
   try {
-    solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
   } catch (const ResourceError& error) {
     EXPECT_EQ(error.code(), ExitCode::kOutOfMemory);
     return error.what();
@@ -92,14 +92,17 @@ TEST(SolverMessages, TriesHalfPrecision) {
 
 TEST(SolverMessages, WhatItSaysFitsDoesFit) {
   testing::PlanningProblem problem = chain(2, 80 + 31);
-  EXPECT_NO_THROW(solve(problem.graph, problem.costs, problem.cluster, problem.options));
+  EXPECT_NO_THROW(
+      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options));
 }
 
 TEST(SolverOptions, RefusesWhatMakesNoSense) {
   const auto with = [](auto change) {
     testing::PlanningProblem problem = chain(2, 1000);
     change(problem.options);
-    return [problem] { solve(problem.graph, problem.costs, problem.cluster, problem.options); };
+    return [problem] {
+      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
+    };
   };
   EXPECT_THROW(with([](SolverOptions& o) { o.stages = 7; })(), ConfigError);
   EXPECT_THROW(with([](SolverOptions& o) { o.schedule = "2f2b"; })(), ConfigError);
@@ -112,9 +115,11 @@ TEST(SolverDeterminism, ThreadsDoNotMatter) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     testing::PlanningProblem problem = testing::random_problem(seed);
     if (static_cast<int>(glue(problem.graph).blocks.size()) < problem.options.stages + 2) continue;
-    const Solution many = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    const Solution many =
+        solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
     const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
-    const Solution single = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    const Solution single =
+        solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
     EXPECT_EQ(many.placement, single.placement) << "seed " << seed;
   }
 }
@@ -126,7 +131,8 @@ TEST(SolverTies, PreferTheSmallestLargestMemory) {
   problem.costs.blocks["block0"].forward.median = Nanos{10'000};
   for (int i = 1; i < 6; ++i)
     problem.costs.blocks["block" + std::to_string(i)].forward.median = Nanos{0};
-  const Solution solution = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  const Solution solution =
+      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
   EXPECT_THAT(solution.placement.stage_of_block, ::testing::ElementsAre(0, 0, 0, 0, 1, 1));
 }
 

@@ -111,14 +111,15 @@ TEST_P(SolverOracle, FindsTheBestBottleneckUnderCapsAtTheVeryEdge) {
             (!expected || candidate.bottleneck < *expected))
           expected = candidate.bottleneck;
       if (!expected) {
-        EXPECT_THROW(solve(problem.graph, problem.costs, problem.cluster, problem.options),
-                     ResourceError)
+        EXPECT_THROW(
+            solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options),
+            ResourceError)
             << "seed " << seed;
         ++refused;
         continue;
       }
       const Solution solution =
-          solve(problem.graph, problem.costs, problem.cluster, problem.options);
+          solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
       EXPECT_EQ(solution.bottleneck.count, *expected) << "seed " << seed;
       EXPECT_EQ(solution.proven_bound.count, *expected) << "seed " << seed;
       EXPECT_EQ(bottleneck_of(problem, solution.placement), *expected) << "seed " << seed;
@@ -179,7 +180,7 @@ TEST_P(SolverOracle, TheExcessItNamesIsTheSmallestPossible) {
       expected = std::min(expected, worst);
     }
     const SplitProblem::Leanest leanest =
-        SplitProblem(problem.graph, problem.costs).leanest(target);
+        SplitProblem(problem.graph, ClusterCosts(problem.costs)).leanest(target);
     EXPECT_EQ(leanest.split.excess(target), expected) << "seed " << seed;
   }
 }

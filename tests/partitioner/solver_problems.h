@@ -145,7 +145,8 @@ inline std::vector<RankMemory> memory_of(const PlanningProblem& problem,
       micro_batch_sizes(problem.options.batch, problem.options.micro_batch);
   const auto order = generate_order(problem.options.schedule, problem.graph, placement,
                                     static_cast<int>(sizes.size()));
-  return predict_memory(problem.graph, placement, problem.costs, problem.cluster.devices,
+  return predict_memory(problem.graph, placement, ClusterCosts(problem.costs),
+                        problem.cluster.devices,
                         insert_messages(problem.graph, placement, order, sizes), sizes);
 }
 

@@ -117,8 +117,8 @@ SimulatedTrace simulated_trace() {
   SimulatedTrace out;
   out.schedule =
       insert_messages(graph, placement, generate_order("1f1b", graph, placement, 6), sizes);
-  out.step = simulate(graph, placement, uniform_costs(graph), plain_cluster(4, 1e10, {3}),
-                      out.schedule, sizes);
+  out.step = simulate(graph, placement, ClusterCosts(uniform_costs(graph)),
+                      plain_cluster(4, 1e10, {3}), out.schedule, sizes);
   out.trace = json::parse(to_json(
       trace_of_step(out.schedule, out.step.actions, {"rank 0", "rank 1", "rank 2", "rank 3"})));
   return out;
