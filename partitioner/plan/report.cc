@@ -98,7 +98,12 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
   report.data_parallel_step = plan.data_parallel_step;
   report.known_trainers = known_trainers_account(graph, options.other);
   report.done_right = done_right_account(plan.one_device.memory, plan.data_parallel_buffers);
+  report.front = plan.front;
+  report.alternatives = plan.alternatives;
   report.seen_on_one_device = options.seen_on_one_device;
+  for (size_t r = 0; r < options.bubbles.size(); ++r) {
+    report.ranks.at(r).bubbles = options.bubbles[r];
+  }
   if (options.measured) add_measured(report, *options.measured, plan);
   return report;
 }

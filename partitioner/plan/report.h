@@ -11,6 +11,7 @@
 #include "partitioner/plan/ddp.h"
 #include "partitioner/plan/measured.h"
 #include "partitioner/plan/plan.h"
+#include "partitioner/simulate/bubbles.h"
 
 namespace stagecraft {
 
@@ -20,6 +21,7 @@ struct ReportRank {
   PlannedRank predicted;
   double time_share = 0;  // of the busy time of all ranks
   std::optional<MeasuredRank> measured;
+  std::optional<BubbleSums> bubbles;  // where the step was simulated
 };
 
 // max / mean over the ranks; 1 is perfectly even.
@@ -40,6 +42,8 @@ struct Report {
   PlannedRank one_device;
   Nanos data_parallel_step;
   MemoryAccount known_trainers, done_right;
+  std::vector<FrontPoint> front;
+  std::vector<Alternative> alternatives;
   // Peak that the user saw on one device with a known trainer; data parallel needs the buckets
   // more.
   std::optional<Bytes> seen_on_one_device;
@@ -49,6 +53,7 @@ struct ReportOptions {
   OtherParameters other;
   std::optional<Measured> measured;
   std::optional<Bytes> seen_on_one_device;
+  std::vector<BubbleSums> bubbles;  // by rank; empty: not simulated
 };
 
 // Throws ConfigError: a plan without predictions (3), measurements of another plan (4).

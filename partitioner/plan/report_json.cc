@@ -46,6 +46,36 @@ json to_json(const ReportRank& rank) {
     out["measured"]["total"] = rank.measured->memory.total().count;
     out["ratio"] = ratios(rank.measured->memory, predicted.memory);
   }
+  if (rank.bubbles) {
+    for (int i = 0; i < kBubbleCauses; ++i) {
+      const std::string key(key_of(static_cast<BubbleCause>(i)));
+      out["bubbles_seconds"][key] = (*rank.bubbles)[static_cast<size_t>(i)].seconds();
+    }
+  }
+  return out;
+}
+
+json to_json(const FrontPoint& point) {
+  return {{"step_seconds", point.step.seconds()}, {"peak", point.peak.count},
+          {"replicas", point.replicas},           {"stages", point.stages},
+          {"micro_batch", point.micro_batch},     {"schedule", point.schedule},
+          {"recomputed", point.recomputed},       {"is_chosen", point.is_chosen}};
+}
+
+json to_json(const Alternative& other) {
+  return {{"name", other.name},
+          {"how", other.how},
+          {"memory", other.memory.count},
+          {"device_memory", other.device_memory.count},
+          {"fits", other.fits()},
+          {"step_seconds", other.step.seconds()},
+          {"exposed_seconds", other.exposed.seconds()}};
+}
+
+template <typename Value>
+json list_json(const std::vector<Value>& values) {
+  json out = json::array();
+  for (const Value& value : values) out.push_back(to_json(value));
   return out;
 }
 
@@ -71,12 +101,10 @@ json to_json(const MemoryAccount& account, Bytes device_memory) {
 }  // namespace
 
 std::string to_json(const Report& report) {
-  json ranks = json::array();
-  for (const ReportRank& rank : report.ranks) ranks.push_back(to_json(rank));
   const Bytes memory = report.one_device.device_memory;
   json out = {{"title", report.title},
               {"cost_table", report.cost_table},
-              {"ranks", ranks},
+              {"ranks", list_json(report.ranks)},
               {"step_seconds", report.step.seconds()},
               {"bubble", report.bubble},
               {"balance", to_json(report.balance)},
@@ -86,7 +114,9 @@ std::string to_json(const Report& report) {
                 {"step_seconds", report.one_device.busy.seconds()}}},
               {"data_parallel_step_seconds", report.data_parallel_step.seconds()},
               {"known_trainers", to_json(report.known_trainers, memory)},
-              {"done_right", to_json(report.done_right, memory)}};
+              {"done_right", to_json(report.done_right, memory)},
+              {"front", list_json(report.front)},
+              {"alternatives", list_json(report.alternatives)}};
   if (report.measured_balance) {
     out["measured"] = {{"step_seconds", report.measured_step->seconds()},
                        {"bubble", *report.measured_bubble},

@@ -170,6 +170,29 @@ TEST(Report, JsonHoldsTheNumbersOfTheText) {
   EXPECT_EQ(out["done_right"]["data_parallel_fits"], true);
 }
 
+TEST(Report, JsonHoldsFrontAlternativesAndBubbles) {
+  Plan plan = three_block_plan();
+  plan.front = {
+      {.step = {400'000'000}, .peak = {30 * kMib}, .schedule = "1f1b", .is_chosen = true}};
+  plan.alternatives = {{.name = "one device",
+                        .how = "all of it",
+                        .memory = {50 * kMib},
+                        .device_memory = {40 * kMib},
+                        .step = {500'000'000},
+                        .exposed = {}}};
+  ReportOptions options;
+  options.bubbles = {{Nanos{50'000'000}, {}, {}, Nanos{50'000'000}},
+                     {Nanos{200'000'000}, {}, Nanos{100'000'000}, {}}};
+  const auto out =
+      nlohmann::json::parse(to_json(make_report(plan, three_blocks(), toy_placement(), options)));
+  EXPECT_EQ(out["front"][0]["peak"], 30 * kMib);
+  EXPECT_EQ(out["front"][0]["is_chosen"], true);
+  EXPECT_EQ(out["alternatives"][0]["fits"], false);
+  EXPECT_DOUBLE_EQ(out["alternatives"][0]["step_seconds"], 0.5);
+  EXPECT_DOUBLE_EQ(out["ranks"][1]["bubbles_seconds"]["communication"], 0.1);
+  EXPECT_DOUBLE_EQ(out["ranks"][0]["bubbles_seconds"]["drain"], 0.05);
+}
+
 TEST(Measured, ReadsBackWhatItWrote) {
   TempFolder folder;
   write_measured(toy_measured(), folder.file("measured.json"));
