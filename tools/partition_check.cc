@@ -8,7 +8,6 @@
 #include "models/network/other_parameters.h"
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
-#include "partitioner/plan/make_plan.h"
 #include "partitioner/plan/report.h"
 
 namespace stagecraft {
@@ -46,7 +45,7 @@ int run_verify(const VerifyCommand& command) {
     const ClusterCosts costs = load_costs(
         {.file = command.cost_table, .profile = false, .threads = 0, .quiet = command.json}, job,
         plan.train, cluster);
-    predict(plan, job.graph, resolved, costs, cluster);
+    predict_with_alternatives(plan, job, resolved, costs, cluster);
     write_plan(plan, job.graph, command.output);
   }
   const std::string hash = plan_hash(plan);

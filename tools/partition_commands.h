@@ -66,6 +66,10 @@ struct PartitionJob {
 };
 PartitionJob load_job(const TrainConfig& train);
 
+// Everything that a plan says beside what is run: `predict`, and the alternatives.
+void predict_with_alternatives(Plan& plan, const PartitionJob& job, const ResolvedPlan& resolved,
+                               const ClusterCosts& costs, const Cluster& cluster);
+
 // The cluster file `name`, or configs/clusters/<name>.yaml when there is no such file. Throws
 // ConfigError.
 Cluster load_cluster(const std::string& name);

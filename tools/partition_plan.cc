@@ -128,7 +128,7 @@ int run_plan(const PlanCommand& command) {
       solve(job.graph, costs, cluster, solver_options(command, train, cluster));
   Plan plan = make_plan(train, job.graph, solution.placement, command.schedule);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
-  predict(plan, job.graph, resolved, costs, cluster);
+  predict_with_alternatives(plan, job, resolved, costs, cluster);
   write_plan(plan, job.graph, command.output);
   const Report report =
       make_report(plan, job.graph, resolved.placement,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/cost_table.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/graph/placement.h"
@@ -24,9 +25,16 @@ struct Baseline {
 // folds. Blocks without a path to the loss never run; they go with the block before them, for no
 // stage can consist of them.
 //
-// The methods know one kind of device: `costs` is its table. Throws ConfigError (3) for fewer
+// These methods know one kind of device: `costs` is its table. Throws ConfigError (3) for fewer
 // blocks that run than stages.
 std::vector<Baseline> block_order_baselines(const BlockGraph& graph, const CostTable& costs,
                                             int stages);
+
+// The least largest stage, whatever memory it takes: not over cuts of one order but over chains of
+// down-sets of the solver's units (docs/search.md), so that parallel branches can be split side by
+// side; the time of a stage is that of its own rank's device. Exact but for replicated blocks,
+// whose time is left out. Throws as `down_sets` does, and ConfigError (3) for fewer units than
+// stages.
+Baseline branch_baseline(const BlockGraph& graph, const ClusterCosts& costs, int stages);
 
 }  // namespace stagecraft

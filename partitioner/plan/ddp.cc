@@ -69,14 +69,12 @@ MemoryAccount known_trainers_account(const BlockGraph& graph, const OtherParamet
   return account;
 }
 
-MemoryAccount done_right_account(const RankMemory& one_device, Bytes communicator_buffers) {
+MemoryAccount done_right_account(const RankMemory& one_device, const RankMemory& data_parallel) {
   MemoryAccount account;
   for (int i = 0; i < kMemoryLines; ++i) {
     const auto line = static_cast<MemoryLine>(i);
-    const Bytes bytes = one_device[line];
-    const Bytes more = line == MemoryLine::kCommBuffers ? communicator_buffers : Bytes{};
-    if (bytes.count + more.count == 0) continue;
-    account.lines.push_back({std::string(to_string(line)), bytes, bytes + more});
+    if (one_device[line].count + data_parallel[line].count == 0) continue;
+    account.lines.push_back({std::string(to_string(line)), one_device[line], data_parallel[line]});
   }
   return account;
 }

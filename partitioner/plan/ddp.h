@@ -38,8 +38,7 @@ MemoryAccount known_trainers_account(const BlockGraph& graph, const OtherParamet
 
 // Frozen blocks held once and in half precision when training is mixed, no gradients for them, text
 // and image encoders not resident, gradients as views of the buckets: the lines of the memory model
-// with everything on one stage
-// (`one_device`); data parallel adds the communicator's buffers.
-MemoryAccount done_right_account(const RankMemory& one_device, Bytes communicator_buffers);
+// with everything on one stage, for the whole batch and for one device's part of it.
+MemoryAccount done_right_account(const RankMemory& one_device, const RankMemory& data_parallel);
 
 }  // namespace stagecraft

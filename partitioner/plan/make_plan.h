@@ -11,10 +11,11 @@ namespace stagecraft {
 Plan make_plan(const TrainConfig& train, const BlockGraph& graph, const Placement& placement,
                const std::string& schedule);
 
-// Fills everything informative: time and memory of every rank, the same on one device alone, data
-// parallel's step, the message table. `costs` must be made for the graph (check_cost_table) and
-// for every rank of the cluster, which needs a device for every rank of the plan, else ConfigError
-// (4).
+// Fills what is informative and follows from the plan: time and memory of every rank, the same on
+// one device alone and under data parallel, the bubble with more micro-batches, the message table.
+// Not what a search finds beside it: `front`, `alternatives`. `costs` must be made for the graph
+// (check_cost_table) and for every rank of the cluster, which needs a device for every rank of the
+// plan, else ConfigError (4).
 void predict(Plan& plan, const BlockGraph& graph, const ResolvedPlan& resolved,
              const ClusterCosts& costs, const Cluster& cluster);
 

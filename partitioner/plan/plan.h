@@ -49,11 +49,10 @@ struct Plan {
   Nanos predicted_step;
   double predicted_bubble = 0;
   std::vector<PlannedRank> ranks;
-  // The same training on the largest device alone (`busy` is its step), and under data parallel on
-  // all of them.
-  PlannedRank one_device;
-  Nanos data_parallel_step;
-  Bytes data_parallel_buffers;    // of the communicator, on every rank
+  // The same training on the largest device alone, and under data parallel done right on all of
+  // them (the device that is nearest to its memory); `busy` is the step.
+  PlannedRank one_device, data_parallel;
+  MoreMicroBatches more;
   std::vector<FrontPoint> front;  // by step
   std::vector<Alternative> alternatives;
   // The message table of one full micro-batch (`transfers_of_micro_batch`), informative; compared

@@ -14,6 +14,8 @@ namespace {
 constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, nanoseconds
 constexpr int kMaxStages = 256;
 constexpr int kMaxRanks = kMaxClusterRanks;
+constexpr int64_t kMaxSamples = 65536;
+constexpr size_t kMaxFront = 4096, kMaxAlternatives = 64;
 
 void read_version(YamlDocument& document, Fields& fields, Plan& plan) {
   fields.integer("version", &plan.version, {0, 1'000'000});
@@ -98,6 +100,51 @@ PlannedRank read_planned_rank(YamlDocument& document, const YamlNode& node,
   return rank;
 }
 
+// At most `limit` entries, with an error for more.
+const YamlNode* list_up_to(YamlDocument& document, Fields& fields, const char* key, size_t limit) {
+  const YamlNode* list = fields.list(key, kOptional);
+  if (list == nullptr || list->items.size() <= limit) return list;
+  document.error(list->mark, fmt::format("{} has {} entries, allowed are up to {}",
+                                         fields.name(key), list->items.size(), limit));
+  return nullptr;
+}
+
+void read_front(YamlDocument& document, Fields& predicted, Plan& plan) {
+  const YamlNode* list = list_up_to(document, predicted, "front", kMaxFront);
+  if (list == nullptr) return;
+  for (size_t i = 0; i < list->items.size(); ++i) {
+    FrontPoint point;
+    Fields entry(document, list->items[i], fmt::format("predicted.front[{}]", i));
+    entry.integer("step_ns", &point.step.count, {0, kMaxCount});
+    entry.integer("peak", &point.peak.count, {0, kMaxCount});
+    entry.integer("replicas", &point.replicas, {1, kMaxClusterRanks});
+    entry.integer("stages", &point.stages, {1, kMaxStages});
+    entry.integer("micro_batch", &point.micro_batch, {1, kMaxSamples});
+    entry.string("schedule", &point.schedule);
+    entry.integer("recomputed", &point.recomputed, {0, 1 << 20});
+    entry.boolean("is_chosen", &point.is_chosen);
+    entry.finish();
+    plan.front.push_back(std::move(point));
+  }
+}
+
+void read_alternatives(YamlDocument& document, Fields& predicted, Plan& plan) {
+  const YamlNode* list = list_up_to(document, predicted, "alternatives", kMaxAlternatives);
+  if (list == nullptr) return;
+  for (size_t i = 0; i < list->items.size(); ++i) {
+    Alternative other;
+    Fields entry(document, list->items[i], fmt::format("predicted.alternatives[{}]", i));
+    entry.string("name", &other.name);
+    entry.string("how", &other.how);
+    entry.integer("memory", &other.memory.count, {0, kMaxCount});
+    entry.integer("device_memory", &other.device_memory.count, {0, kMaxCount});
+    entry.integer("step_ns", &other.step.count, {0, kMaxCount});
+    entry.integer("exposed_ns", &other.exposed.count, {0, kMaxCount});
+    entry.finish();
+    plan.alternatives.push_back(std::move(other));
+  }
+}
+
 void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
   const YamlNode* node = fields.map("predicted", kOptional);
   if (node == nullptr) return;
@@ -122,12 +169,18 @@ void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
   if (const YamlNode* one = predicted.map("one_device")) {
     plan.one_device = read_planned_rank(document, *one, "predicted.one_device");
   }
-  if (const YamlNode* map = predicted.map("data_parallel")) {
-    Fields parallel(document, *map, "predicted.data_parallel");
-    parallel.integer("step_ns", &plan.data_parallel_step.count, {0, kMaxCount});
-    parallel.integer("communicator_buffers", &plan.data_parallel_buffers.count, {0, kMaxCount});
-    parallel.finish();
+  if (const YamlNode* all = predicted.map("data_parallel")) {
+    plan.data_parallel = read_planned_rank(document, *all, "predicted.data_parallel");
   }
+  if (const YamlNode* map = predicted.map("more_micro_batches", kOptional)) {
+    Fields more(document, *map, "predicted.more_micro_batches");
+    more.integer("batch", &plan.more.batch, {1, 2 * kMaxSamples});
+    more.integer("micro_batch", &plan.more.micro_batch, {1, kMaxSamples});
+    more.number("bubble", &plan.more.bubble, {0.0, 1.0});
+    more.finish();
+  }
+  read_front(document, predicted, plan);
+  read_alternatives(document, predicted, plan);
   predicted.finish();
 }
 

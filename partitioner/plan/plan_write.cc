@@ -81,6 +81,36 @@ void write_rank(std::string& out, const PlannedRank& rank, const std::string& in
   }
 }
 
+void write_study(std::string& out, const Plan& plan) {
+  if (plan.more.batch > 0) {
+    out += fmt::format(
+        "  # The bubble with twice as many micro-batches.\n  more_micro_batches: {{batch: {}, "
+        "micro_batch: {}, bubble: {}}}\n",
+        plan.more.batch, plan.more.micro_batch, plan.more.bubble);
+  }
+  if (!plan.front.empty()) {
+    out += "  # Plans that no other found one beats in both step and memory.\n  front:\n";
+  }
+  for (const FrontPoint& point : plan.front) {
+    out += fmt::format(
+        "    - {{step_ns: {}, peak: {}, replicas: {}, stages: {}, micro_batch: {}, schedule: {}, "
+        "recomputed: {}, is_chosen: {}}}  # {}, {}\n",
+        point.step.count, point.peak.count, point.replicas, point.stages, point.micro_batch,
+        yaml_quote(point.schedule), point.recomputed, point.is_chosen, millis_text(point.step),
+        mib_text(point.peak));
+  }
+  if (!plan.alternatives.empty()) {
+    out += "  # Other ways to train the same on these devices.\n  alternatives:\n";
+  }
+  for (const Alternative& other : plan.alternatives) {
+    out += fmt::format(
+        "    - name: {}\n      how: {}\n      memory: {}  # {}\n      device_memory: {}\n"
+        "      step_ns: {}  # {}\n      exposed_ns: {}\n",
+        yaml_quote(other.name), yaml_quote(other.how), other.memory.count, mib_text(other.memory),
+        other.device_memory.count, other.step.count, millis_text(other.step), other.exposed.count);
+  }
+}
+
 void write_predicted(std::string& out, const Plan& plan) {
   if (plan.ranks.empty()) return;
   out +=
@@ -95,9 +125,9 @@ void write_predicted(std::string& out, const Plan& plan) {
       "  # The same training on one device alone, and under data parallel on all of them.\n  "
       "one_device:\n    ";
   write_rank(out, plan.one_device, "    ");
-  out += fmt::format("  data_parallel: {{step_ns: {}, communicator_buffers: {}}}  # {}\n",
-                     plan.data_parallel_step.count, plan.data_parallel_buffers.count,
-                     millis_text(plan.data_parallel_step));
+  out += "  data_parallel:\n    ";
+  write_rank(out, plan.data_parallel, "    ");
+  write_study(out, plan);
 }
 
 std::string item_comment(const Message& message, const BlockGraph& graph) {

@@ -95,9 +95,9 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
   }
   report.balance = {.time = max_over_mean(busy), .memory = max_over_mean(memory)};
   report.one_device = plan.one_device;
-  report.data_parallel_step = plan.data_parallel_step;
+  report.data_parallel = plan.data_parallel;
   report.known_trainers = known_trainers_account(graph, options.other);
-  report.done_right = done_right_account(plan.one_device.memory, plan.data_parallel_buffers);
+  report.done_right = done_right_account(plan.one_device.memory, plan.data_parallel.memory);
   report.front = plan.front;
   report.alternatives = plan.alternatives;
   report.seen_on_one_device = options.seen_on_one_device;

@@ -39,8 +39,7 @@ struct Report {
   std::optional<Nanos> measured_step;
   std::optional<double> measured_bubble;  // 1 - sum(busy) / (ranks * step)
   std::optional<Balance> measured_balance;
-  PlannedRank one_device;
-  Nanos data_parallel_step;
+  PlannedRank one_device, data_parallel;  // done right
   MemoryAccount known_trainers, done_right;
   std::vector<FrontPoint> front;
   std::vector<Alternative> alternatives;

@@ -83,7 +83,7 @@ json to_json(const Balance& balance) {
   return {{"time", balance.time}, {"memory", balance.memory}};
 }
 
-json to_json(const MemoryAccount& account, Bytes device_memory) {
+json to_json(const MemoryAccount& account, const Report& report) {
   json lines = json::array();
   for (const AccountLine& line : account.lines) {
     lines.push_back({{"name", line.name},
@@ -94,8 +94,8 @@ json to_json(const MemoryAccount& account, Bytes device_memory) {
   return {{"lines", lines},
           {"one_device", sum.one_device.count},
           {"data_parallel", sum.data_parallel.count},
-          {"one_device_fits", sum.one_device <= device_memory},
-          {"data_parallel_fits", sum.data_parallel <= device_memory}};
+          {"one_device_fits", sum.one_device <= report.one_device.device_memory},
+          {"data_parallel_fits", sum.data_parallel <= report.data_parallel.device_memory}};
 }
 
 }  // namespace
@@ -112,9 +112,9 @@ std::string to_json(const Report& report) {
                {{"device", report.one_device.device},
                 {"device_memory", memory.count},
                 {"step_seconds", report.one_device.busy.seconds()}}},
-              {"data_parallel_step_seconds", report.data_parallel_step.seconds()},
-              {"known_trainers", to_json(report.known_trainers, memory)},
-              {"done_right", to_json(report.done_right, memory)},
+              {"data_parallel_step_seconds", report.data_parallel.busy.seconds()},
+              {"known_trainers", to_json(report.known_trainers, report)},
+              {"done_right", to_json(report.done_right, report)},
               {"front", list_json(report.front)},
               {"alternatives", list_json(report.alternatives)}};
   if (report.measured_balance) {

@@ -144,16 +144,16 @@ void write_done_right(std::string& out, const Report& report) {
       fmt::format("    one device:    {}, step {}\n", fit_text(sum.one_device, report.one_device),
                   millis_text(report.one_device.busy));
   out += fmt::format("    data parallel: {}, step {}\n",
-                     fit_text(sum.data_parallel, report.one_device),
-                     millis_text(report.data_parallel_step));
+                     fit_text(sum.data_parallel, report.data_parallel),
+                     millis_text(report.data_parallel.busy));
   Bytes fullest;
   for (const ReportRank& rank : report.ranks) {
     fullest = std::max(fullest, rank.predicted.memory.total());
   }
   out += fmt::format("    this pipeline: {} on its fullest rank, step {}\n", mib_text(fullest),
                      millis_text(report.step));
-  const bool fits = sum.data_parallel <= report.one_device.device_memory;
-  if (fits && report.data_parallel_step < report.step && report.ranks.size() > 1) {
+  const bool fits = sum.data_parallel <= report.data_parallel.device_memory;
+  if (fits && report.data_parallel.busy < report.step && report.ranks.size() > 1) {
     out +=
         "    Data parallel done right fits these devices and is predicted to be faster; the "
         "pipeline is for smaller devices,\n"

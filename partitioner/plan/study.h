@@ -24,6 +24,14 @@ struct FrontPoint {
   bool operator==(const FrontPoint&) const = default;
 };
 
+// The same split with about twice as many micro-batches: half as large where they can be, else of
+// twice the batch.
+struct MoreMicroBatches {
+  int64_t batch = 0, micro_batch = 0;  // samples; batch 0: nothing known
+  double bubble = 0;
+  bool operator==(const MoreMicroBatches&) const = default;
+};
+
 // The same training without this plan: one device, data parallel, sharded optimizer.
 struct Alternative {
   std::string name{};   // "data parallel, done right"

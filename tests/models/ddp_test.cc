@@ -56,13 +56,15 @@ TEST(DdpAccount, ZeroConvolutionsThatNeverRunHaveNeitherGradientNorMoments) {
             (361'279'120 - 9'840'000) * 4);
 }
 
-TEST(DdpAccount, DoneRightAddsTheCommunicatorOnlyToDataParallel) {
-  RankMemory memory;
-  memory[MemoryLine::kWeights] = {100};
-  memory[MemoryLine::kActivations] = {50};
-  const MemoryAccount account = done_right_account(memory, {7});
+TEST(DdpAccount, DoneRightHasTheLinesThatEitherHolds) {
+  RankMemory one_device, data_parallel;
+  one_device[MemoryLine::kWeights] = data_parallel[MemoryLine::kWeights] = {100};
+  one_device[MemoryLine::kActivations] = {50};
+  data_parallel[MemoryLine::kCommBuffers] = {7};
+  const MemoryAccount account = done_right_account(one_device, data_parallel);
+  EXPECT_EQ(account.lines.size(), 3u);
   EXPECT_EQ(account.sum().one_device, Bytes{150});
-  EXPECT_EQ(account.sum().data_parallel, Bytes{157});
+  EXPECT_EQ(account.sum().data_parallel, Bytes{107});
 }
 
 }  // namespace

@@ -51,8 +51,30 @@ Plan toy_plan() {
   }
   plan.one_device = plan.ranks[0];
   plan.one_device.busy = {123};
-  plan.data_parallel_step = {456};
-  plan.data_parallel_buffers = {789};
+  plan.data_parallel = plan.ranks[1];
+  plan.data_parallel.busy = {456};
+  plan.more = {.batch = 8, .micro_batch = 1, .bubble = 0.0625};
+  plan.front = {{.step = {12'345'678},
+                 .peak = {1045},
+                 .replicas = 2,
+                 .stages = 2,
+                 .micro_batch = 1,
+                 .schedule = "1f1b",
+                 .recomputed = 1,
+                 .is_chosen = true},
+                {.step = {20'000'000}, .peak = {900}, .schedule = "gpipe"}};
+  plan.alternatives = {{.name = "one device, done right",
+                        .how = "frozen weights \"in half\": 4 samples",
+                        .memory = {2000},
+                        .device_memory = {1 << 30},
+                        .step = {123},
+                        .exposed = {}},
+                       {.name = "2 replicas of 2 stages",
+                        .how = "2 samples on each replica",
+                        .memory = {1000},
+                        .device_memory = {999},
+                        .step = {100},
+                        .exposed = {45}}};
   Placement placement;
   placement.stage_of_block = {-1, 0, 0, 1, 1, 1};
   placement.rank_of_stage = {0, 1};
@@ -119,9 +141,30 @@ TEST(Plan, ReadsBackWithoutPredictionsAndMessages) {
   plan.predicted_step = {};
   plan.predicted_bubble = 0;
   plan.one_device = {};
-  plan.data_parallel_step = {};
-  plan.data_parallel_buffers = {};
+  plan.data_parallel = {};
+  plan.more = {};
+  plan.front.clear();
+  plan.alternatives.clear();
   EXPECT_EQ(read_text(to_yaml(plan, toy())), plan);
+}
+
+TEST(Plan, WhatThePlannerSawBesideMayBeMissing) {
+  Plan plan = toy_plan();
+  plan.more = {};
+  plan.front.clear();
+  plan.alternatives.clear();
+  const std::string text = to_yaml(plan, toy());
+  for (const char* key : {"more_micro_batches", "front", "alternatives"}) {
+    EXPECT_EQ(text.find(key), std::string::npos) << key;
+  }
+  EXPECT_EQ(read_text(text), plan);
+}
+
+TEST(Plan, AnAlternativeThatIsNoneIsNamedWithItsPlace) {
+  const std::string bad = replaced(toy_text(), "exposed_ns: 45", "exposed: 45");
+  EXPECT_THAT(refused(bad).message,
+              AllOf(HasSubstr("key `predicted.alternatives[1].exposed_ns` is missing"),
+                    HasSubstr(position(bad, "exposed: 45"))));
 }
 
 TEST(Plan, ModelPathStaysValidWhereverThePlanIsWritten) {
@@ -343,9 +386,10 @@ INSTANTIATE_TEST_SUITE_P(Table, PlanFileFault, ::testing::ValuesIn(kEdits),
 TEST(Plan, EveryKeyIsDocumented) {
   std::string text = "zzz: 1\nversion: 1\n";
   text += "train: {zzz: 1, trainable: {zzz: 1}}\nstages: [{zzz: 1}]\nmessages: [{zzz: 1}]\n";
-  text += "predicted: {zzz: 1, ranks: [{zzz: 1, memory: {zzz: 1}}], data_parallel: {zzz: 1}}\n";
+  text += "predicted: {zzz: 1, ranks: [{zzz: 1, memory: {zzz: 1}}], data_parallel: {zzz: 1}, ";
+  text += "more_micro_batches: {zzz: 1}, front: [{zzz: 1}], alternatives: [{zzz: 1}]}\n";
   const auto keys = known_keys(refused(text).message);
-  EXPECT_GE(keys.size(), 45u);
+  EXPECT_GE(keys.size(), 60u);
   const std::string page = read_file(STAGECRAFT_SOURCE_DIR "/docs/plan-file.md", 1 << 20);
   for (const auto& key : keys) EXPECT_THAT(page, HasSubstr("`" + key + "`"));
 }

@@ -51,8 +51,7 @@ Plan three_block_plan() {
   plan.predicted_bubble = 0.25;
   plan.ranks = {planned(300, 30), planned(100, 10)};
   plan.one_device = planned(500, 35);
-  plan.data_parallel_step = {260'000'000};
-  plan.data_parallel_buffers = {2 * kMib};
+  plan.data_parallel = planned(260, 37);
   return plan;
 }
 
@@ -142,7 +141,7 @@ TEST(Report, SaysWhenDataParallelDoneRightFitsAndIsFaster) {
       to_text(toy_report()),
       HasSubstr("Data parallel done right fits these devices and is predicted to be faster"));
   Plan plan = three_block_plan();
-  plan.one_device.device_memory = {36 * kMib};  // 35 fits alone, 37 with the communicator does not
+  plan.data_parallel.device_memory = {36 * kMib};
   const std::string text = to_text(make_report(plan, three_blocks(), toy_placement(), {}));
   EXPECT_THAT(text, Not(HasSubstr("Data parallel done right fits")));
   EXPECT_THAT(text, HasSubstr("data parallel: 37.0 MiB DOES NOT FIT 36.0 MiB (toy)"));

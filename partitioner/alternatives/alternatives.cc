@@ -1,0 +1,142 @@
+#include "partitioner/alternatives/alternatives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "partitioner/alternatives/data_parallel.h"
+#include "partitioner/alternatives/known_trainers.h"
+#include "partitioner/alternatives/one_device.h"
+#include "partitioner/alternatives/replicas.h"
+#include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
+#include "partitioner/baselines/baselines.h"
+#include "partitioner/solver/solver.h"
+
+namespace stagecraft {
+namespace {
+
+std::string counted(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+std::string micro_batches_text(int64_t samples, int64_t micro_batch) {
+  const auto sizes = micro_batch_sizes(samples, micro_batch);
+  return sizes.size() == 1
+             ? counted(samples, "sample") + " at once"
+             : fmt::format("{} as {} micro-batches", counted(samples, "sample"), sizes.size());
+}
+
+class Finder {
+ public:
+  Finder(const TrainingJob& job, const OtherParameters& other, std::string schedule)
+      : job_(job),
+        other_(other),
+        schedule_(std::move(schedule)),
+        frozen_(job.costs.precision() == "fp32" ? "frozen weights held once"
+                                                : "frozen weights held once and in half") {}
+
+  std::vector<Alternative> find() {
+    one_device();
+    if (job_.devices() == 1) return found_;
+    data_parallel();
+    for (const int stages : stages_of_replicas(job_.devices())) {
+      const int replicas = job_.devices() / stages;
+      if (stages <= kMaxReplicaStages && replicas <= job_.batch) pipelines(replicas, stages);
+    }
+    return found_;
+  }
+
+ private:
+  struct Figures {
+    int rank = 0;
+    Bytes memory;
+    Nanos step, exposed;
+  };
+  void add(std::string name, std::string how, const Figures& figures) {
+    found_.push_back({.name = std::move(name),
+                      .how = std::move(how),
+                      .memory = figures.memory,
+                      .device_memory = job_.cluster.devices.at(figures.rank).memory,
+                      .step = figures.step,
+                      .exposed = figures.exposed});
+  }
+
+  void one_device() {
+    const KnownTrainer known = known_trainer(job_, other_);
+    add("one device, as known trainers do it",
+        fmt::format("fp32 parameters, gradients of frozen ones as well, VAE and text encoder "
+                    "resident; {} at once",
+                    counted(known.samples, "sample")),
+        {known.rank, known.memory, known.step, {}});
+    const int rank = largest_device(job_.cluster);
+    const OneDevice one = on_one_device(job_, rank, job_.batch);
+    add("one device, done right",
+        fmt::format("{}, nothing computed or kept for them; {}", frozen_,
+                    micro_batches_text(job_.batch, job_.micro_batch)),
+        {rank, one.memory.total(), one.step.makespan, {}});
+  }
+
+  void data_parallel() {
+    const KnownTrainer known = known_data_parallel(job_, other_);
+    const AccountLine account = known_trainers_account(job_.graph, other_).sum();
+    const Bytes whole_batch =
+        known_trainer(job_, other_).memory + account.data_parallel - account.one_device;
+    add("data parallel, as known trainers do it",
+        fmt::format("the same and the reducer's buckets; {} on each device ({} with the batch on "
+                    "each, as Lightning's batch_size has it)",
+                    counted(known.samples, "sample"), mib_text(whole_batch)),
+        {known.rank, known.memory, known.step, known.exposed});
+    const DataParallel right = stagecraft::data_parallel(job_);
+    add("data parallel, done right",
+        fmt::format("{}, gradients are the buckets; {} on each of {} devices", frozen_,
+                    micro_batches_text(right.samples, job_.micro_batch), right.devices),
+        {right.rank, right.memory.total(), right.step, right.exposed});
+    const DataParallel sharded = sharded_optimizer(job_);
+    add("data parallel, sharded optimizer (ZeRO-2)",
+        fmt::format("each of {} devices keeps 1/{} of gradients, master weights and moments",
+                    sharded.devices, sharded.devices),
+        {sharded.rank, sharded.memory.total(), sharded.step, sharded.exposed});
+  }
+
+  Placement split(int stages, int64_t samples) const {
+    std::vector<int> ranks;
+    for (int r = 0; r < stages; ++r) ranks.push_back(r);
+    const ClusterCosts costs = job_.costs.select(ranks);
+    try {
+      return solve(job_.graph, costs, job_.cluster.select(ranks),
+                   {.stages = stages,
+                    .schedule = schedule_,
+                    .memory_caps = {},
+                    .batch = samples,
+                    .micro_batch = job_.micro_batch})
+          .placement;
+    } catch (const ResourceError&) {
+      return branch_baseline(job_.graph, costs, stages).placement;
+    }
+  }
+
+  void pipelines(int replicas, int stages) {
+    const Placement placement = split(stages, job_.share(replicas));
+    const ReplicatedPipeline found = replicate(job_, placement, replicas, schedule_);
+    add(fmt::format("{} replicas of {} stages", replicas, stages),
+        fmt::format("{} on each replica, a stage's gradients summed over the replicas",
+                    micro_batches_text(found.samples, job_.micro_batch)),
+        {found.rank, found.memory.total(), found.step, found.exposed});
+  }
+
+  const TrainingJob& job_;
+  const OtherParameters& other_;
+  std::string schedule_;
+  std::string frozen_;
+  std::vector<Alternative> found_;
+};
+
+}  // namespace
+
+std::vector<Alternative> find_alternatives(const TrainingJob& job, const OtherParameters& other,
+                                           const std::string& schedule) {
+  return Finder(job, other, schedule).find();
+}
+
+}  // namespace stagecraft
