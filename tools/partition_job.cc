@@ -1,6 +1,7 @@
 // Files to data: job, cluster, costs.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@
 
 namespace stagecraft {
 namespace {
+
+constexpr const char* kClusters = "configs/clusters";
 
 CostTable measure(const PartitionJob& job, const TrainConfig& train, const Cluster& cluster,
                   const CostSource& source) {
@@ -59,6 +62,17 @@ void warn_when_stale(const CostTable& table, const std::string& file, int thread
              describe_machine());
 }
 
+std::string shipped_clusters() {
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (const auto& entry : std::filesystem::directory_iterator(kClusters, unreadable)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  if (names.empty()) return fmt::format("no {} here, give the path of a file", kClusters);
+  std::ranges::sort(names);
+  return fmt::format("there are {}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 void refuse_to_overwrite(const std::string& output,
@@ -82,12 +96,11 @@ PartitionJob load_job(const TrainConfig& train) {
 }
 
 Cluster load_cluster(const std::string& name) {
-  const std::filesystem::path shipped =
-      std::filesystem::path("configs/clusters") / (name + ".yaml");
+  const std::filesystem::path shipped = std::filesystem::path(kClusters) / (name + ".yaml");
   const bool by_name = !std::filesystem::exists(name) && std::filesystem::exists(shipped);
   if (!by_name && !std::filesystem::exists(name)) {
-    throw InputError(ExitCode::kIo, fmt::format("--cluster {}: no such file, nor is there {}", name,
-                                                shipped.string()));
+    throw InputError(ExitCode::kIo, fmt::format("--cluster {}: no such file, nor is there {}; {}",
+                                                name, shipped.string(), shipped_clusters()));
   }
   return read_cluster(by_name ? shipped.string() : name);
 }

@@ -16,14 +16,16 @@ namespace stagecraft {
 struct Device {
   std::string name;  // "rtx3090", "cpu"
   std::string kind;  // "cuda" or "cpu"
-  Bytes memory;
+  Bytes memory;      // that can be allocated: what the driver keeps for itself is left out
   // Peak rates and the part of them that is reached (efficiency factors, 0..1], for the roofline.
   double flops_fp32 = 0, flops_fp16 = 0;  // FLOP/s of matrix work
   double bandwidth = 0;                   // bytes/s of device memory
   double efficiency_matmul = 1, efficiency_conv = 1, efficiency_attention = 1,
          efficiency_bandwidth = 1;
-  Nanos op_latency;            // launch overhead of one operation
-  Bytes base;                  // idle process: CUDA context, or resident size of a CPU rank
+  Nanos op_latency;  // launch overhead of one operation
+  // What a process holds whatever it runs: resident size of an idle CPU rank, or the sum of the
+  // terms that a CUDA device's file gives (docs/memory-model.md).
+  Bytes base;
   Bytes comm_buffer_per_peer;  // per direction
   double slack_fraction = 0;   // of dynamic memory
   bool operator==(const Device&) const = default;

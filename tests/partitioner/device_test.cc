@@ -33,7 +33,7 @@ std::string cluster_refusal(const std::string& cluster) {
 TEST(Device, Rtx3090HasItsPublishedFigures) {
   const Device device = read_device(kConfigs + "devices/rtx3090.yaml");
   EXPECT_EQ(device.kind, "cuda");
-  EXPECT_EQ(device.memory, Bytes::from_mib(24576));
+  EXPECT_EQ(device.memory, Bytes::from_mib(24576 - 314));
   EXPECT_DOUBLE_EQ(device.flops_fp32, 35.6e12);
   EXPECT_DOUBLE_EQ(device.flops_fp16, 71e12);
   EXPECT_DOUBLE_EQ(device.bandwidth, 936e9);
@@ -52,13 +52,37 @@ TEST(Device, EveryShippedDeviceAndClusterReads) {
   }
 }
 
+std::string device_with(const std::string& from, const std::string& to) {
+  std::string text = read_file(kConfigs + "devices/rtx3090.yaml", 1 << 20);
+  text.replace(text.find(from), from.size(), to);
+  return text;
+}
+
+TEST(Device, BaseIsTheSumOfItsTerms) {
+  const Device device = read_device(kConfigs + "devices/rtx3090.yaml");
+  EXPECT_EQ(device.base, Bytes::from_mib(256 + 224 + 16.25 + 24));
+}
+
+TEST(Device, BaseIsGivenOnceAndWhole) {
+  TempFolder folder;
+  const auto refusal = [&](const std::string& text) {
+    return caught([&] { read_device(folder.write("d.yaml", text)); }).message;
+  };
+  EXPECT_THAT(refusal(device_with("slack_fraction", "base_mib: 1\nslack_fraction")),
+              HasSubstr("give either base_mib or base, a map of its terms"));
+  EXPECT_THAT(refusal(device_with("  kernels_mib: 224\n", "")),
+              HasSubstr("key `base.kernels_mib` is missing"));
+  EXPECT_THAT(refusal(device_with("reserved_mib: 314", "reserved_mib: 24100")),
+              HasSubstr("leaves nothing of memory_mib"));
+}
+
 TEST(Device, EveryKeyIsDocumented) {
   TempFolder folder;
-  const auto keys =
-      known_keys(caught([&] {
-                   read_device(folder.write("d.yaml", "zzz: 1\nefficiency: {zzz: 1}\n"));
-                 }).message);
-  EXPECT_GE(keys.size(), 14u);
+  const auto keys = known_keys(
+      caught([&] {
+        read_device(folder.write("d.yaml", "zzz: 1\nefficiency: {zzz: 1}\nbase: {zzz: 1}\n"));
+      }).message);
+  EXPECT_GE(keys.size(), 20u);
   const std::string readme = read_file(kConfigs + "devices/README.md", 1 << 20);
   for (const auto& key : keys) EXPECT_THAT(readme, HasSubstr("`" + key + "`"));
 }

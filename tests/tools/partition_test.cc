@@ -91,7 +91,7 @@ TEST_F(PartitionProgram, ReportSaysWhyDataParallelFails) {
                 .code,
             0);
   const ProgramEnd report = run("report " + plan() + " --seen-on-one-device 22542");
-  EXPECT_THAT(report.out, HasSubstr("27,199.0 MiB DOES NOT FIT 24,576.0 MiB (rtx3090)"));
+  EXPECT_THAT(report.out, HasSubstr("27,199.0 MiB DOES NOT FIT 24,262.0 MiB (rtx3090)"));
 }
 
 TEST_F(PartitionProgram, SavedCostTableIsReused) {
@@ -124,8 +124,22 @@ TEST_F(PartitionProgram, AMissingClusterIsNamedWithItsFlag) {
   const ProgramEnd refused =
       run("--config " + kConfigs + "train/tiny_demo.yaml --cluster 5x3090 -o " + plan());
   EXPECT_EQ(refused.code, 7);
-  EXPECT_EQ(refused.err,
-            "--cluster 5x3090: no such file, nor is there configs/clusters/5x3090.yaml\n");
+  EXPECT_THAT(
+      refused.err,
+      StartsWith("--cluster 5x3090: no such file, nor is there configs/clusters/5x3090.yaml; "));
+}
+
+TEST_F(PartitionProgram, OneTableDoesNotServeCardsOfTwoKinds) {
+  const std::string mixed = "--config " + kConfigs + "train/tiny_demo.yaml --cluster " + kConfigs +
+                            "clusters/2x4080_2x3090.yaml -o " + plan();
+  for (const std::string flag : {"--cost-table", "--profile"}) {
+    const std::string value = flag == "--cost-table" ? " " + folder_.file("costs.json") : "";
+    const ProgramEnd refused = run(mixed + " " + flag + value);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_EQ(refused.err, flag + " has the costs of one kind of device, cluster 2x4080_2x3090 " +
+                               "mixes rtx4080 and rtx3090; leave " + flag +
+                               " out to count for each\n");
+  }
 }
 
 TEST_F(PartitionProgram, ProfileMeasuresEveryBlock) {
