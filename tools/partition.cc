@@ -8,6 +8,11 @@ namespace {
 
 const CLI::Range kPixels(64, 16384);
 
+void add_view_options(CLI::App& app, ViewFiles& views) {
+  app.add_option("--html", views.html, "write the report as one page for a browser");
+  app.add_option("--trace", views.trace, "write the simulated step for ui.perfetto.dev");
+}
+
 void add_plan_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--config", command.config, "training file (configs/train)");
   app.add_option("--cluster", command.cluster,
@@ -40,6 +45,7 @@ void add_plan_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--schedule", command.schedule, "1f1b or gpipe")
       ->check(CLI::IsMember(generator_names()))
       ->capture_default_str();
+  add_view_options(app, command.views);
   app.add_flag("--json", command.json, "print one JSON object");
 }
 
@@ -71,6 +77,11 @@ void add_report_options(CLI::App& app, ReportCommand& command) {
   app.add_option("--seen-on-one-device", command.seen_on_one_device,
                  "MiB your trainer takes on one device: says what data parallel would need")
       ->check(CLI::PositiveNumber);
+  add_view_options(app, command.views);
+  app.add_option("--cluster", command.cluster,
+                 "for the simulated step: cluster file, or its name; the plan's unless given");
+  app.add_option("--cost-table", command.cost_table,
+                 "for the simulated step: costs to use, or where to save them");
   app.add_flag("--json", command.json, "print one JSON object");
 }
 

@@ -11,6 +11,46 @@
 #include "partitioner/plan/report.h"
 
 namespace stagecraft {
+namespace {
+
+struct ReportedStep {
+  ClusterCosts costs;
+  SimulatedStep step;
+};
+
+// The plan's step, where something is to be shown of it. A plan holds no costs: they come from the
+// table given, or are counted for the devices of its cluster. Nothing when --json alone asks and
+// the cluster's file is not found.
+std::optional<ReportedStep> simulate_again(const ReportCommand& command, const Plan& plan,
+                                           const PartitionJob& job, const ResolvedPlan& resolved) {
+  const bool is_viewed = !command.views.html.empty() || !command.views.trace.empty();
+  if (!is_viewed && !command.json) return std::nullopt;
+  const std::string file = command.cluster.empty() ? cluster_file_of(plan) : command.cluster;
+  if (file.empty()) {
+    if (!is_viewed) return std::nullopt;
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("there is no file of cluster {}; name it with --cluster", plan.cluster));
+  }
+  const Cluster cluster = load_cluster(file);
+  for (size_t r = 0; r < plan.ranks.size(); ++r) {
+    const std::string& planned = plan.ranks[r].device;
+    const std::string has = r < cluster.devices.size() ? cluster.devices[r].name : "no device";
+    if (planned == has) continue;
+    throw ConfigError(fmt::format("rank {} of the plan is a {}, cluster {} has {} there; --cluster "
+                                  "names the file that the plan was made for",
+                                  r, planned, cluster.name, has),
+                      ExitCode::kPlanMismatch);
+  }
+  ClusterCosts costs = load_costs(
+      {.file = command.cost_table, .profile = false, .threads = 0, .quiet = command.json}, job,
+      plan.train, cluster);
+  SimulatedStep step = simulate(job.graph, resolved.placement, costs, cluster, resolved.schedule,
+                                resolved.micro_batch_sizes);
+  return ReportedStep{.costs = std::move(costs), .step = std::move(step)};
+}
+
+}  // namespace
 
 int run_graph(const GraphCommand& command) {
   TrainConfig train;
@@ -32,7 +72,7 @@ int run_graph(const GraphCommand& command) {
 }
 
 int run_verify(const VerifyCommand& command) {
-  refuse_to_overwrite(command.output,
+  refuse_to_overwrite("-o", command.output,
                       {{"cluster file", command.cluster}, {"cost table", command.cost_table}});
   Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
@@ -72,22 +112,43 @@ int run_verify(const VerifyCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
+  refuse_to_overwrite(command.views, {{"plan", command.plan},
+                                      {"run's measurements", command.measured},
+                                      {"cluster file", command.cluster},
+                                      {"cost table", command.cost_table}});
   const Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
-  ReportOptions options{
-      .other = other_parameters(job.model), .measured = {}, .seen_on_one_device = {}};
+  ReportOptions options{.other = other_parameters(job.model),
+                        .measured = {},
+                        .seen_on_one_device = {},
+                        .bubbles = {}};
   if (!command.measured.empty()) options.measured = read_measured(command.measured);
   if (command.seen_on_one_device) {
     options.seen_on_one_device = Bytes::from_mib(*command.seen_on_one_device);
   }
+  const std::optional<ReportedStep> reported = simulate_again(command, plan, job, resolved);
+  if (reported && reported->step.makespan == plan.predicted_step) {
+    options.bubbles =
+        sum_bubbles(find_bubbles(resolved.schedule, reported->step), plan.ranks.size());
+  }
   const Report report = make_report(plan, job.graph, resolved.placement, options);
+  if (reported) {
+    write_views(command.views,
+                {.plan = plan,
+                 .graph = job.graph,
+                 .resolved = resolved,
+                 .costs = reported->costs,
+                 .step = reported->step,
+                 .report = report},
+                {});
+  }
   if (command.json) {
     nlohmann::json out = nlohmann::json::parse(to_json(report));
     out["code"] = 0;
     fmt::print("{}\n", out.dump());
   } else {
-    fmt::print("{}", to_text(report));
+    fmt::print("{}{}", to_text(report), written_text(command.views));
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 
 #include "models/config/model_config.h"
 #include "partitioner/graph/graph.h"
+#include "partitioner/page/page.h"
 #include "partitioner/plan/plan.h"
 
 namespace stagecraft {
@@ -22,6 +23,11 @@ struct TrainFlags {
   bool sd_unlocked = false, only_mid_control = false;
 };
 
+// Files for people to look at; those without a name are not written.
+struct ViewFiles {
+  std::string html, trace;
+};
+
 struct PlanCommand {
   std::string config, cluster, output = "plan.yaml", schedule = "1f1b";
   TrainFlags flags;
@@ -30,6 +36,7 @@ struct PlanCommand {
   std::string cost_table;           // file to save and reuse; empty: none
   int stages = 0;                   // 0: one per device
   std::vector<double> memory_caps;  // MiB; one for all ranks, or one per rank
+  ViewFiles views;
   bool json = false;
 };
 int run_plan(const PlanCommand& command);
@@ -50,14 +57,23 @@ int run_verify(const VerifyCommand& command);
 
 struct ReportCommand {
   std::string plan, measured;
+  std::string cluster, cost_table;  // for the simulated step; empty: the plan's, and counted
+  ViewFiles views;
   std::optional<double> seen_on_one_device;  // MiB
   bool json = false;
 };
 int run_report(const ReportCommand& command);
 
-// An output that is an input as well would destroy it: throws Error (2). Empty inputs are none.
-void refuse_to_overwrite(const std::string& output,
-                         const std::vector<std::pair<const char*, std::string>>& inputs);
+// An output that is an input as well would destroy it: throws Error (2) that names the flag. Empty
+// inputs are none.
+using Inputs = std::vector<std::pair<const char*, std::string>>;
+void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs);
+void refuse_to_overwrite(const ViewFiles& views, Inputs inputs);
+
+// `reasons` go before those that the report gives.
+void write_views(const ViewFiles& views, const PageSources& sources,
+                 const std::vector<std::string>& reasons);
+std::string written_text(const ViewFiles& views);  // a line for each
 
 // What a job means in data: the model file read and its training graph built.
 struct PartitionJob {
@@ -73,6 +89,10 @@ void predict_with_alternatives(Plan& plan, const PartitionJob& job, const Resolv
 // The cluster file `name`, or configs/clusters/<name>.yaml when there is no such file. Throws
 // ConfigError.
 Cluster load_cluster(const std::string& name);
+
+// The file of the cluster that a plan names, in configs/clusters or beside its model's folder;
+// empty when there is none.
+std::string cluster_file_of(const Plan& plan);
 
 // Costs for the job: read from `file` when it is there, else measured or counted, and saved to
 // `file` unless that is empty. A file, or a measurement, is of one kind of device: throws Error (2)

@@ -75,8 +75,7 @@ std::string shipped_clusters() {
 
 }  // namespace
 
-void refuse_to_overwrite(const std::string& output,
-                         const std::vector<std::pair<const char*, std::string>>& inputs) {
+void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs) {
   const auto place = [](const std::string& path) {
     std::error_code unknown;
     return std::filesystem::weakly_canonical(path, unknown);
@@ -84,7 +83,7 @@ void refuse_to_overwrite(const std::string& output,
   for (const auto& [what, input] : inputs) {
     if (input.empty() || place(input) != place(output)) continue;
     throw Error(ExitCode::kUsage,
-                fmt::format("-o {}: that is the {}; choose another file", output, what));
+                fmt::format("{} {}: that is the {}; choose another file", flag, output, what));
   }
 }
 
@@ -103,6 +102,18 @@ Cluster load_cluster(const std::string& name) {
                                                 name, shipped.string(), shipped_clusters()));
   }
   return read_cluster(by_name ? shipped.string() : name);
+}
+
+std::string cluster_file_of(const Plan& plan) {
+  // A name out of a file is no path.
+  if (plan.cluster.empty() || plan.cluster.find('/') != std::string::npos) return {};
+  const std::filesystem::path models = std::filesystem::path(plan.train.model).parent_path();
+  for (const std::filesystem::path& folder :
+       {std::filesystem::path("configs/clusters"), models / "../clusters"}) {
+    const std::filesystem::path file = folder / (plan.cluster + ".yaml");
+    if (std::filesystem::exists(file)) return file.string();
+  }
+  return {};
 }
 
 ClusterCosts load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,

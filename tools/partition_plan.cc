@@ -60,12 +60,16 @@ SolverOptions solver_options(const PlanCommand& command, const TrainConfig& trai
   return options;
 }
 
+std::string proof_text(const Solution& solution) {
+  return fmt::format(
+      "bottleneck {}, {}", millis_text(solution.bottleneck),
+      solution.proven_bound == solution.bottleneck
+          ? "proven to be the least"
+          : fmt::format("nothing below {} is possible", millis_text(solution.proven_bound)));
+}
+
 void print_summary(const Plan& plan, const Solution& solution) {
-  fmt::print("{} down-sets; bottleneck {}, {}\n", grouped(solution.down_sets),
-             millis_text(solution.bottleneck),
-             solution.proven_bound == solution.bottleneck
-                 ? "proven to be the least"
-                 : fmt::format("nothing below {} is possible", millis_text(solution.proven_bound)));
+  fmt::print("{} down-sets; {}\n", grouped(solution.down_sets), proof_text(solution));
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const PlanStage& stage = plan.stages[s];
     const PlannedRank& rank = plan.ranks[static_cast<size_t>(stage.rank)];
@@ -113,9 +117,15 @@ std::string next_step(const PlanCommand& command, const TrainConfig& train, cons
 }  // namespace
 
 int run_plan(const PlanCommand& command) {
-  refuse_to_overwrite(command.output, {{"training file", command.config},
-                                       {"cluster file", command.cluster},
-                                       {"cost table", command.cost_table}});
+  const Inputs inputs = {{"training file", command.config},
+                         {"cluster file", command.cluster},
+                         {"cost table", command.cost_table}};
+  refuse_to_overwrite("-o", command.output, inputs);
+  refuse_to_overwrite(command.views, [&] {
+    Inputs others = inputs;
+    others.emplace_back("plan", command.output);
+    return others;
+  }());
   const TrainConfig train = train_config(command);
   const Cluster cluster = load_cluster(command.cluster);
   const PartitionJob job = load_job(train);
@@ -130,9 +140,22 @@ int run_plan(const PlanCommand& command) {
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
   predict_with_alternatives(plan, job, resolved, costs, cluster);
   write_plan(plan, job.graph, command.output);
-  const Report report =
-      make_report(plan, job.graph, resolved.placement,
-                  {.other = other_parameters(job.model), .measured = {}, .seen_on_one_device = {}});
+  const SimulatedStep step = simulate(job.graph, resolved.placement, costs, cluster,
+                                      resolved.schedule, resolved.micro_batch_sizes);
+  const Report report = make_report(
+      plan, job.graph, resolved.placement,
+      {.other = other_parameters(job.model),
+       .measured = {},
+       .seen_on_one_device = {},
+       .bubbles = sum_bubbles(find_bubbles(resolved.schedule, step), plan.ranks.size())});
+  write_views(command.views,
+              {.plan = plan,
+               .graph = job.graph,
+               .resolved = resolved,
+               .costs = costs,
+               .step = step,
+               .report = report},
+              {fmt::format("Split into stages: {}.", proof_text(solution))});
   if (command.json) {
     nlohmann::json out = {{"code", 0},
                           {"plan", command.output},
@@ -145,8 +168,8 @@ int run_plan(const PlanCommand& command) {
     return 0;
   }
   print_summary(plan, solution);
-  fmt::print("\n{}\nwritten: {}\nnext: {}\n", to_text(report), command.output,
-             next_step(command, train, cluster, plan.stages.size()));
+  fmt::print("\n{}\nwritten: {}\n{}next: {}\n", to_text(report), command.output,
+             written_text(command.views), next_step(command, train, cluster, plan.stages.size()));
   return 0;
 }
 

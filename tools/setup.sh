@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Makes this checkout ready: Debian packages when missing, LibTorch in .venv (or STAGECRAFT_VENV), the programs in
 # build/release/bin. Safe to run again: what is there is kept.
-#   tools/setup.sh [--tests] [--checks] [--no-build]     --tests builds the tests too, --checks installs what tools/check.sh
-#                                                        needs, --no-build stops before the build
+#   tools/setup.sh [--tests] [--checks] [--no-build]     --tests builds the tests too and installs what they need, --checks
+#                                                        installs what tools/check.sh needs, --no-build stops before the build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 targets=(partition pipetrain)
+tests=()
 checks=()
 build=yes
 for option in "$@"; do
   case $option in
-    --tests) targets=(all) ;;
+    --tests) targets=(all); tests=(chromium) ;;
     --checks) checks=(clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev) ;;
     --no-build) build=no ;;
     *) echo "setup: unknown option $option; there are --tests, --checks, --no-build" >&2; exit 2 ;;
@@ -19,7 +20,7 @@ done
 
 packages=(g++ cmake ninja-build ccache pkg-config python3-venv
   libcli11-dev libyaml-cpp-dev libtbb-dev nlohmann-json3-dev libasio-dev libfmt-dev libicu-dev libssl-dev
-  libxxhash-dev libopencv-dev libgtest-dev libgmock-dev libbenchmark-dev "${checks[@]}")
+  libxxhash-dev libopencv-dev libgtest-dev libgmock-dev libbenchmark-dev "${tests[@]}" "${checks[@]}")
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
@@ -27,6 +28,9 @@ done
 # A toolchain from elsewhere (a newer cmake or python in PATH) is as good as Debian's.
 for tool in g++ cmake; do
   if command -v "$tool" >/dev/null; then missing=("${missing[@]/#$tool}"); fi
+done
+for browser in chromium chromium-browser google-chrome; do  # any will do; Ubuntu has it as a snap only
+  if command -v "$browser" >/dev/null; then missing=("${missing[@]/#chromium}"); fi
 done
 if python3 -c 'import venv, ensurepip' 2>/dev/null; then missing=("${missing[@]/#python3-venv}"); fi
 wanted=()

@@ -22,6 +22,7 @@ function time(nanos) {
   if (nanos >= 1e10) return `${grouped(nanos / 1e9, 2)} s`;
   return `${grouped(nanos / 1e6, nanos >= 1e7 ? 1 : 3)} ms`;
 }
+const orNone = (value, text) => value > 0 ? text(value) : '–';
 const seconds = value => time(value * 1e9);
 const plural = (count, word) => `${grouped(count)} ${word}${count === 1 ? '' : 's'}`;
 
@@ -59,14 +60,21 @@ function drawInto(box, draw) {
   draw(drawn);
 }
 
-// Round values from 0 to `end`, at least `room` apart where `end` is as wide as `width`.
+// Round values between `start` and `end`, at least `room` apart where these are `width` apart, and the
+// decimals that tell them apart.
 function ticks(start, end, width, room) {
   const least = (end - start) * room / width;
   const power = 10 ** Math.floor(Math.log10(least));
-  const step = [1, 2, 5, 10].map(n => n * power).find(s => s >= least);
+  const step = [1, 2, 5, 10].map(n => n * power).find(s => s >= least * (1 - 1e-9));
   const values = [];
-  for (let v = Math.ceil(start / step) * step; v <= end; v += step) values.push(v);
-  return values;
+  for (let n = Math.ceil(start / step); n * step <= end; ++n) values.push(n * step);
+  return {values, decimals: Math.max(0, -Math.floor(Math.log10(step) + 1e-9))};
+}
+// Times in the unit that suits the longest.
+function timeTicks(start, end, width, room) {
+  const [unit, name] = end >= 1e10 ? [1e9, 's'] : [1e6, 'ms'];
+  const {values, decimals} = ticks(start / unit, end / unit, width, room);
+  return values.map(value => [value * unit, `${grouped(value, decimals)} ${name}`]);
 }
 
 // What is printed is all of it.

@@ -1,8 +1,8 @@
 // Headline: what is trained, on what, how long a step takes, which rank is fullest, and why this plan.
 const report = data.report;
 const rankName = r => `rank ${r}`;
-const fullest = report.ranks.reduce((best, rank, r) =>
-  rank.predicted.total > report.ranks[best].predicted.total ? r : best, 0);
+const used = rank => rank.predicted.total / rank.device_memory;
+const fullest = report.ranks.reduce((best, rank, r) => used(rank) > used(report.ranks[best]) ? r : best, 0);
 
 function summary() {
   document.title = `${data.model} – plan report`;

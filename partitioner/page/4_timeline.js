@@ -1,10 +1,11 @@
 // The simulated step: what each rank computes and sends when, and why it waits.
 function timeline() {
-  const kRow = 26, kLane = 4, kGap = 12, kAxis = 20, kMostRanks = 64;
+  const kRow = 26, kLane = 4, kGap = 12, kAxis = 20, kMostRanks = 64, kActionRoom = 16;
   const {makespan, messages} = data.step;
   const ranks = data.step.ranks.slice(0, kMostRanks);
   const rowHeight = kRow + 2 * kLane + kGap;
   const rowTop = r => kAxis + r * rowHeight;
+  const leastWidth = kActionRoom * Math.max(...ranks.map(rank => rank.actions.length));
   const height = kAxis + ranks.length * rowHeight;
   const causeNames = Object.fromEntries(data.causes.map(({key, name}) => [key, name]));
   const kindNames = {forward: 'forward', backward: 'backward', backward_input: 'backward of inputs',
@@ -59,13 +60,13 @@ function timeline() {
     return node;
   };
   const draw = room => {
-    const width = Math.max(room * zoom - 2, 200);
+    const width = Math.max(room, leastWidth) * zoom - 2;
     const x = nanos => nanos / makespan * width;
     items = [];
     lit = null;
-    const grid = ticks(0, makespan, width, 90).flatMap(t => [
+    const grid = timeTicks(0, makespan, width, 90).flatMap(([t, text]) => [
       shape('line', {class: 'grid', x1: x(t), x2: x(t), y1: kAxis - 4, y2: height}),
-      x(t) < width - 50 ? shape('text', {x: x(t) + 3, y: 12}, time(t)) : '']);
+      x(t) < width - 50 ? shape('text', {x: x(t) + 3, y: 12}, text) : '']);
     box.replaceChildren(shape('svg', {width, height, viewBox: `0 0 ${width} ${height}`, role: 'img',
       'aria-labelledby': 'step-title step-description'},
       shape('title', {id: 'step-title'}, 'Timeline of one simulated step'),

@@ -7,7 +7,7 @@ function front() {
     `${p.schedule}, ${plural(p.recomputed, 'block')} recomputed`;
   const section = document.getElementById('front');
   section.hidden = false;
-  const box = element('div', {class: 'plot'}), status = element('output', {'aria-live': 'polite'});
+  const box = element('div', {class: 'plot', id: 'front-plot'}), status = element('output', {'aria-live': 'polite'});
   const steps = points.map(p => p.step_seconds * 1e9), peaks = points.map(p => p.peak / 2 ** 20);
   const range = values => {
     const low = Math.min(...values), high = Math.max(...values), margin = (high - low || high || 1) * .08;
@@ -18,6 +18,7 @@ function front() {
     const width = Math.min(room, 800), height = 320, x0 = 76, y1 = height - 44;
     const x = nanos => x0 + (nanos - left) / (right - left) * (width - x0 - 12);
     const y = mebi => y1 - (mebi - low) / (high - low) * (y1 - 12);
+    const memoryTicks = ticks(low, high, y1, 40);
     const dot = (p, i) => {
       const at = {cx: x(steps[i]), cy: y(peaks[i])};
       const show = event => {
@@ -36,16 +37,18 @@ function front() {
       'aria-labelledby': 'front-title front-description'},
       shape('title', {id: 'front-title'}, 'Step time against memory of the fullest rank'),
       shape('desc', {id: 'front-description'}, `${plural(points.length, 'plan')}; the diamond is the chosen one.`),
-      ...ticks(left, right, width - x0, 90).flatMap(t => [shape('line', {class: 'grid', x1: x(t), x2: x(t), y1: 12, y2: y1}),
-        shape('text', {x: x(t), y: y1 + 16, 'text-anchor': 'middle'}, time(t))]),
-      ...ticks(low, high, y1, 40).flatMap(t => [shape('line', {class: 'grid', x1: x0, x2: width - 12, y1: y(t), y2: y(t)}),
-        shape('text', {x: x0 - 6, y: y(t) + 4, 'text-anchor': 'end'}, `${grouped(t)} MiB`)]),
+      ...timeTicks(left, right, width - x0, 90).flatMap(([t, text]) => [
+        shape('line', {class: 'grid', x1: x(t), x2: x(t), y1: 12, y2: y1}),
+        shape('text', {x: x(t), y: y1 + 16, 'text-anchor': 'middle'}, text)]),
+      ...memoryTicks.values.flatMap(t => [
+        shape('line', {class: 'grid', x1: x0, x2: width - 12, y1: y(t), y2: y(t)}),
+        shape('text', {x: x0 - 6, y: y(t) + 4, 'text-anchor': 'end'}, `${grouped(t, memoryTicks.decimals)} MiB`)]),
       shape('text', {x: (x0 + width) / 2, y: height - 8, 'text-anchor': 'middle'}, 'step time'),
       shape('polyline', {class: 'front-line', points: corners.join(' ')}), ...points.map(dot)));
   };
   section.append(
     element('p', {class: 'hint'}, 'Plans that no found plan beats in both; upwards is memory of the fullest rank, the diamond is the chosen one.'),
-    element('div', {class: 'chart'}, '', box), status,
+    box, status,
     asTable('Plans on the front', ['plan', 'step', 'fullest rank', 'stages', 'replicas', 'micro-batch', 'schedule', 'recomputed blocks'],
       points.map((p, i) => [`${i + 1}${p.is_chosen ? ', chosen' : ''}`, seconds(p.step_seconds), mib(p.peak), p.stages, p.replicas,
         p.micro_batch, p.schedule, p.recomputed])));

@@ -7,9 +7,9 @@ function blocks() {
     {title: 'state', of: b => b.state, text: b => b.state},
     {title: 'parameters', of: b => b.parameters, text: b => grouped(b.parameters), number: true},
     {title: 'trainable', of: b => b.trainable, text: b => yes(b.trainable)},
-    {title: 'forward', of: b => b.forward, text: b => time(b.forward), number: true},
-    {title: 'backward', of: b => b.backward, text: b => time(b.backward), number: true},
-    {title: 'saved', of: b => b.saved, text: b => mib(b.saved), number: true},
+    {title: 'forward', of: b => b.forward, text: b => orNone(b.forward, time), number: true},
+    {title: 'backward', of: b => b.backward, text: b => orNone(b.backward, time), number: true},
+    {title: 'saved', of: b => b.saved, text: b => orNone(b.saved, mib), number: true},
     {title: 'recompute', of: b => b.recompute, text: b => yes(b.recompute)},
   ];
   const rows = data.blocks.map(block => ({block, node: element('tr', {}, ...columns.map((column, i) => i === 0

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "partitioner/base/files.h"
@@ -210,6 +212,83 @@ TEST_F(PartitionProgram, ReportSetsMeasuredBesidePredicted) {
   const json out = json::parse(report.out);
   EXPECT_EQ(out["code"], 0);
   EXPECT_DOUBLE_EQ(out["ranks"][2]["ratio"]["weights"], 1.0);
+}
+
+TEST_F(PartitionProgram, WritesPageAndTraceOfThePlan) {
+  const std::string page = folder_.file("page.html"), trace = folder_.file("trace.json");
+  EXPECT_THAT(make_plan("--html " + page + " --trace " + trace), HasSubstr("\npage: " + page));
+  const Plan made = read_plan(plan());
+  EXPECT_THAT(read_file(page, 4 << 20), HasSubstr("proven to be the least"));
+  int64_t end = 0;
+  const json written = json::parse(read_file(trace, 4 << 20));
+  for (const json& event : written["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const double micros = event["ts"].get<double>() + event["dur"].get<double>();
+    end = std::max<int64_t>(end, std::llround(micros * 1e3));
+  }
+  EXPECT_EQ(end, made.predicted_step.count);
+}
+
+// The cluster that the plan names lies beside its model's folder, wherever the program is started.
+TEST_F(PartitionProgram, ReportFindsThePlansClusterAndShowsTheSameStep) {
+  const std::string first = folder_.file("first.json"), again = folder_.file("again.json");
+  make_plan("--trace " + first);
+  const ProgramEnd report =
+      run_program("cd / && " STAGECRAFT_BIN_DIR "/partition report " + plan() + " --html " +
+                  folder_.file("p.html") + " --trace " + again);
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_EQ(read_file(again, 4 << 20), read_file(first, 4 << 20));
+  EXPECT_THAT(read_file(folder_.file("p.html"), 4 << 20), HasSubstr("\"notes\":[]"));
+}
+
+TEST_F(PartitionProgram, ReportOfAnUnknownClusterAsksForItsFile) {
+  make_plan();
+  for (const std::string name : {"mine", "../train/tiny_demo"}) {
+    edit_plan("\ncluster: ", "\ncluster: " + name + " #");
+    const ProgramEnd page = run("report " + plan() + " --html " + folder_.file("p.html"));
+    EXPECT_EQ(page.code, 2) << name;
+    EXPECT_THAT(page.err, HasSubstr("; name it with --cluster"));
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("p.html")));
+    EXPECT_EQ(run("report --json " + plan()).code, 0);
+  }
+  EXPECT_EQ(run("report " + plan() + " --html " + folder_.file("p.html") + " --cluster " +
+                kConfigs + "clusters/local_cpu_4.yaml")
+                .code,
+            0);
+}
+
+TEST_F(PartitionProgram, ReportForAnotherClusterIsAMismatch) {
+  make_plan();
+  const ProgramEnd refused = run("report " + plan() + " --html " + folder_.file("p.html") +
+                                 " --cluster " + kConfigs + "clusters/4x3090.yaml");
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err,
+              HasSubstr("rank 0 of the plan is a cpu, cluster 4x3090 has rtx3090 there"));
+}
+
+TEST_F(PartitionProgram, ViewsDoNotReplaceWhatTheyAreMadeOf) {
+  make_plan();
+  const ProgramEnd page = run("report " + plan() + " --html " + plan());
+  EXPECT_EQ(page.code, 2);
+  EXPECT_THAT(page.err, HasSubstr("that is the plan; choose another file"));
+  const ProgramEnd same = run(job() + "-o " + plan() + " --html a.html --trace a.html");
+  EXPECT_EQ(same.code, 2);
+  EXPECT_THAT(same.err, HasSubstr("--trace a.html: that is the page"));
+}
+
+TEST_F(PartitionProgram, JsonOfPlanAndReportSaysWhyRanksWait) {
+  const ProgramEnd made = run(job() + "--json -o " + plan());
+  const json planned = json::parse(made.out)["report"];
+  const json reported = json::parse(run("report --json " + plan()).out);
+  for (const json& report : {planned, reported}) {
+    double idle = 0;
+    for (const json& rank : report["ranks"]) {
+      for (const json& seconds : rank["bubbles_seconds"]) idle += seconds.get<double>();
+    }
+    EXPECT_NEAR(idle / (4 * report["step_seconds"].get<double>()), report["bubble"], 1e-6);
+  }
+  EXPECT_TRUE(reported["front"].is_array());
+  EXPECT_TRUE(reported["alternatives"].is_array());
 }
 
 TEST_F(PartitionProgram, JsonPlanIsOneObject) {
