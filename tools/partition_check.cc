@@ -50,6 +50,18 @@ std::optional<ReportedStep> simulate_again(const ReportCommand& command, const P
   return ReportedStep{.costs = std::move(costs), .step = std::move(step)};
 }
 
+std::string next_after_report(const ReportCommand& command) {
+  return command.measured.empty()
+             ? fmt::format(
+                   "pipetrain --plan {0} ... trains it; then partition report {0} "
+                   "--measured OUT/measured.json sets measured beside predicted",
+                   command.plan)
+             : fmt::format(
+                   "to move blocks, edit {0}, delete `messages` and `predicted`, and "
+                   "partition verify {0} --cluster CLUSTER -o NEW",
+                   command.plan);
+}
+
 }  // namespace
 
 int run_graph(const GraphCommand& command) {
@@ -148,7 +160,8 @@ int run_report(const ReportCommand& command) {
     out["code"] = 0;
     fmt::print("{}\n", out.dump());
   } else {
-    fmt::print("{}{}", to_text(report), written_text(command.views));
+    fmt::print("{}\n{}next: {}\n", to_text(report), written_text(command.views),
+               next_after_report(command));
   }
   return 0;
 }

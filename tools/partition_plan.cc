@@ -62,21 +62,10 @@ SolverOptions solver_options(const PlanCommand& command, const TrainConfig& trai
 
 std::string proof_text(const Solution& solution) {
   return fmt::format(
-      "bottleneck {}, {}", millis_text(solution.bottleneck),
+      "slowest stage {} a micro-batch, {}", millis_text(solution.bottleneck),
       solution.proven_bound == solution.bottleneck
-          ? "proven to be the least"
+          ? "proven to be the least that fits"
           : fmt::format("nothing below {} is possible", millis_text(solution.proven_bound)));
-}
-
-void print_summary(const Plan& plan, const Solution& solution) {
-  fmt::print("{} down-sets; {}\n", grouped(solution.down_sets), proof_text(solution));
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const PlanStage& stage = plan.stages[s];
-    const PlannedRank& rank = plan.ranks[static_cast<size_t>(stage.rank)];
-    fmt::print("stage {} on rank {}: {} blocks from {}, busy {}, {} of {}\n", s, stage.rank,
-               stage.blocks.size(), stage.blocks.empty() ? "-" : stage.blocks.front(),
-               millis_text(rank.busy), mib_text(rank.memory.total()), mib_text(rank.device_memory));
-  }
 }
 
 // `partition` for the same job on CPU ranks, of which a cluster of up to four is shipped.
@@ -167,9 +156,9 @@ int run_plan(const PlanCommand& command) {
     fmt::print("{}\n", out.dump());
     return 0;
   }
-  print_summary(plan, solution);
-  fmt::print("\n{}\nwritten: {}\n{}next: {}\n", to_text(report), command.output,
-             written_text(command.views), next_step(command, train, cluster, plan.stages.size()));
+  fmt::print("{}\nwritten: {}; {}\n{}next: {}\n", summary_text(report), command.output,
+             proof_text(solution), written_text(command.views),
+             next_step(command, train, cluster, plan.stages.size()));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "partitioner/base/error.h"
+#include "partitioner/plan/ways.h"
 
 namespace stagecraft {
 namespace {
@@ -86,8 +87,10 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
       plan.train.micro_batch, plan.schedule, plan.stages.size(), plan.ranks.size(), plan.cluster);
   report.cost_table = plan.cost_table;
   report.ranks = report_ranks(plan, graph, placement);
+  report.batch = plan.train.batch;
   report.step = plan.predicted_step;
   report.bubble = plan.predicted_bubble;
+  report.more = plan.more;
   std::vector<double> busy, memory;
   for (const PlannedRank& rank : plan.ranks) {
     busy.push_back(static_cast<double>(rank.busy.count));
@@ -99,6 +102,7 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
   report.known_trainers = known_trainers_account(graph, options.other);
   report.done_right = done_right_account(plan.one_device.memory, plan.data_parallel.memory);
   report.front = plan.front;
+  report.as_way = as_way(plan);
   report.alternatives = plan.alternatives;
   report.seen_on_one_device = options.seen_on_one_device;
   for (size_t r = 0; r < options.bubbles.size(); ++r) {

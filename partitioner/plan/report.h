@@ -33,8 +33,10 @@ struct Report {
   std::string title;  // model, pixels, precision, batch, schedule, cluster
   std::string cost_table;
   std::vector<ReportRank> ranks;
+  int64_t batch = 1;  // samples
   Nanos step;
   double bubble = 0;
+  MoreMicroBatches more;
   Balance balance;
   std::optional<Nanos> measured_step;
   std::optional<double> measured_bubble;  // 1 - sum(busy) / (ranks * step)
@@ -42,6 +44,7 @@ struct Report {
   PlannedRank one_device, data_parallel;  // done right
   MemoryAccount known_trainers, done_right;
   std::vector<FrontPoint> front;
+  Alternative as_way;  // this plan, beside them
   std::vector<Alternative> alternatives;
   // Peak that the user saw on one device with a known trainer; data parallel needs the buckets
   // more.
@@ -59,9 +62,13 @@ struct ReportOptions {
 Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& placement,
                    const ReportOptions& options);
 
-// Several lines, each ended.
-std::string balance_text(const Report& report);  // the ranks and how even they are
-std::string to_text(const Report& report);       // that, and one device and data parallel
-std::string to_json(const Report& report);       // one line without an end
+// Several lines, each ended: first what a step takes and whether it fits, last a table of the
+// ranks. Between them what each rank holds and how even that is,
+std::string balance_text(const Report& report);
+// with the other ways to train the same, and advice,
+std::string summary_text(const Report& report);
+// and with the accounts of the known trainers, and of one device and data parallel done right.
+std::string to_text(const Report& report);
+std::string to_json(const Report& report);  // one line without an end
 
 }  // namespace stagecraft

@@ -3,6 +3,7 @@
 
 #include "partitioner/plan/measured_json.h"
 #include "partitioner/plan/report.h"
+#include "partitioner/plan/ways.h"
 
 namespace stagecraft {
 namespace {
@@ -116,7 +117,13 @@ std::string to_json(const Report& report) {
               {"known_trainers", to_json(report.known_trainers, report)},
               {"done_right", to_json(report.done_right, report)},
               {"front", list_json(report.front)},
-              {"alternatives", list_json(report.alternatives)}};
+              {"alternatives", list_json(report.alternatives)},
+              {"advice", advise(report.as_way, report.alternatives)}};
+  if (report.more.batch > 0) {
+    out["more_micro_batches"] = {{"batch", report.more.batch},
+                                 {"micro_batch", report.more.micro_batch},
+                                 {"bubble", report.more.bubble}};
+  }
   if (report.measured_balance) {
     out["measured"] = {{"step_seconds", report.measured_step->seconds()},
                        {"bubble", *report.measured_bubble},

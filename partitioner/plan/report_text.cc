@@ -1,89 +1,75 @@
 // The report for people.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "partitioner/base/format.h"
 #include "partitioner/plan/report.h"
+#include "partitioner/plan/report_ranks.h"
+#include "partitioner/plan/ways.h"
 
 namespace stagecraft {
 namespace {
 
-constexpr const char* kNone = "–";
-
 std::string ratio_text(double measured, double predicted) {
-  return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : kNone;
+  return predicted > 0 ? fmt::format("{:.2f}", measured / predicted) : "–";
 }
 
 std::string mib(Bytes bytes) { return grouped(bytes.mib(), 1); }
 
-// "first ... last (n)": blocks are in order, the file has them all.
-std::string blocks_text(const std::vector<std::string>& blocks) {
-  if (blocks.empty()) return "no blocks";
-  if (blocks.size() == 1) return blocks.front();
-  return fmt::format("{} blocks, {} ... {}", blocks.size(), blocks.front(), blocks.back());
-}
-
-// One row of a rank's table; without measurements it ends with the prediction.
-std::string row(const std::string& name, const std::string& predicted,
-                const std::optional<std::string>& measured, const std::string& ratio) {
-  std::string text = fmt::format("    {:<24}{:>12}", name, predicted);
-  if (measured) text += fmt::format("{:>12}{:>8}", *measured, ratio);
-  return text + "\n";
-}
-
-void write_rank(std::string& out, size_t index, const ReportRank& rank) {
-  out += fmt::format("\nrank {} ({}, {} {}): {}\n", index, rank.predicted.device,
-                     rank.stages.size() == 1 ? "stage" : "stages", fmt::join(rank.stages, ", "),
-                     blocks_text(rank.blocks));
-  const MeasuredRank* measured = rank.measured ? &*rank.measured : nullptr;
-  using Text = std::optional<std::string>;
-  out += row("", "predicted", measured ? Text("measured") : std::nullopt, "ratio");
-  const double busy = rank.predicted.busy.millis();
-  const double busy_seen = measured ? measured->busy_seconds * 1e3 : 0;
-  out += row(fmt::format("busy, ms ({:.1f} %)", rank.time_share * 100), grouped(busy, 1),
-             measured ? Text(grouped(busy_seen, 1)) : std::nullopt, ratio_text(busy_seen, busy));
-  const auto line = [&](std::string_view name, Bytes predicted, Bytes seen) {
-    if (predicted.count == 0 && seen.count == 0) return;
-    out += row(fmt::format("{}, MiB", name), mib(predicted),
-               measured ? Text(mib(seen)) : std::nullopt, ratio_text(seen.mib(), predicted.mib()));
+// The first lines, for whoever has never heard of stages.
+void write_head(std::string& out, const Report& report) {
+  out += report.title + "\n";
+  const auto excess = [](const ReportRank& rank) {
+    return rank.predicted.memory.total() - rank.predicted.device_memory;
   };
-  for (int i = 0; i < kMemoryLines; ++i) {
-    const auto id = static_cast<MemoryLine>(i);
-    const Bytes predicted = rank.predicted.memory[id];
-    if (!measured || is_measured(id)) {
-      line(to_string(id), predicted, measured ? measured->memory[id] : Bytes{});
-    } else if (predicted.count > 0) {
-      out += row(fmt::format("{}, MiB", to_string(id)), mib(predicted), kNone, kNone);
-    }
-  }
-  line("total", rank.predicted.memory.total(), measured ? measured->memory.total() : Bytes{});
-  if (measured) {
-    out += fmt::format(
-        "    resident size grew by {} over the base of {}; the model without base says {}\n",
-        mib_text(measured->peak_rss - measured->base_rss), mib_text(measured->base_rss),
-        mib_text(rank.predicted.memory.without_base()));
-    out += fmt::format("    processor time {:.1f} ms a step\n", measured->cpu_seconds * 1e3);
-  }
-  const Bytes total = rank.predicted.memory.total();
-  out += fmt::format("    {} {} of memory\n",
-                     total <= rank.predicted.device_memory ? "fits" : "DOES NOT FIT",
-                     mib_text(rank.predicted.device_memory));
+  const auto fullest = std::ranges::max_element(report.ranks, {}, excess);
+  const auto too_full = std::ranges::count_if(
+      report.ranks, [&](const ReportRank& rank) { return excess(rank).count > 0; });
+  out += fmt::format(
+      "A step takes {}. The fullest device, rank {}, holds {} of its {}; {}.\n",
+      millis_text(report.step), fullest - report.ranks.begin(),
+      mib_text(fullest->predicted.memory.total()), mib_text(fullest->predicted.device_memory),
+      too_full == 0 ? std::string("everything fits")
+                    : fmt::format("{} of {} DO NOT FIT", too_full, report.ranks.size()));
+  out += fmt::format("costs: {}\n", report.cost_table);
+}
+
+// What more micro-batches would buy.
+std::string more_text(const Report& report) {
+  const MoreMicroBatches& more = report.more;
+  if (more.batch == 0 || more.bubble >= report.bubble) return "";
+  return fmt::format(" {} would lower that to {:.1f} %.",
+                     more.batch > report.batch
+                         ? fmt::format("A batch of {}", more.batch)
+                         : fmt::format("Micro-batches of {}", more.micro_batch),
+                     more.bubble * 100);
 }
 
 void write_balance(std::string& out, const Report& report) {
-  out += fmt::format("\nbalance (max / mean; 1 is even)\n");
-  out +=
-      fmt::format("    time {:.3f}, memory {:.3f}, bubble {:.1f} %, step {}\n", report.balance.time,
-                  report.balance.memory, report.bubble * 100, millis_text(report.step));
+  if (report.ranks.size() > 1) {
+    out += fmt::format(
+        "\nOf {} ranks the slowest computes {:.3f} times the mean, the fullest holds {:.3f} times "
+        "the mean.\nThey wait {:.1f} % of the step (the bubble).{}\n",
+        report.ranks.size(), report.balance.time, report.balance.memory, report.bubble * 100,
+        more_text(report));
+  }
   if (report.measured_balance) {
     out += fmt::format(
-        "    measured: time {:.3f}, memory {:.3f}, bubble {:.1f} %, step {} ({} of predicted)\n",
+        "\nmeasured: slowest {:.3f}, fullest {:.3f} times the mean, bubble {:.1f} %, step {} ({} "
+        "of "
+        "predicted)\n",
         report.measured_balance->time, report.measured_balance->memory,
         *report.measured_bubble * 100, millis_text(*report.measured_step),
         ratio_text(report.measured_step->millis(), report.step.millis()));
   }
+}
+
+void write_ways(std::string& out, const Report& report) {
+  if (report.alternatives.empty()) return;
+  out += "\nthe same training on the same devices, otherwise\n";
+  out += ways_table(report.as_way, report.alternatives);
+  out += fmt::format("    {}\n", advise(report.as_way, report.alternatives));
 }
 
 void write_account(std::string& out, const MemoryAccount& account, const char* sum_name) {
@@ -146,37 +132,36 @@ void write_done_right(std::string& out, const Report& report) {
   out += fmt::format("    data parallel: {}, step {}\n",
                      fit_text(sum.data_parallel, report.data_parallel),
                      millis_text(report.data_parallel.busy));
-  Bytes fullest;
-  for (const ReportRank& rank : report.ranks) {
-    fullest = std::max(fullest, rank.predicted.memory.total());
-  }
-  out += fmt::format("    this pipeline: {} on its fullest rank, step {}\n", mib_text(fullest),
-                     millis_text(report.step));
-  const bool fits = sum.data_parallel <= report.data_parallel.device_memory;
-  if (fits && report.data_parallel.busy < report.step && report.ranks.size() > 1) {
-    out +=
-        "    Data parallel done right fits these devices and is predicted to be faster; the "
-        "pipeline is for smaller devices,\n"
-        "    larger pictures, slower links or smaller batches.\n";
-  } else if (fits && report.one_device.busy < report.step && report.ranks.size() > 1) {
-    out += "    One device alone fits the job and is predicted to be faster.\n";
-  }
 }
 
 }  // namespace
 
 std::string balance_text(const Report& report) {
-  std::string out = fmt::format("memory balance: {}\ncosts: {}\n", report.title, report.cost_table);
-  for (size_t r = 0; r < report.ranks.size(); ++r) write_rank(out, r, report.ranks[r]);
+  std::string out;
+  write_head(out, report);
+  out += memory_lines(report);
   write_balance(out, report);
-  return out;
+  return out + rank_table(report);
+}
+
+std::string summary_text(const Report& report) {
+  std::string out;
+  write_head(out, report);
+  out += memory_lines(report);
+  write_ways(out, report);
+  write_balance(out, report);
+  return out + rank_table(report);
 }
 
 std::string to_text(const Report& report) {
-  std::string out = balance_text(report);
+  std::string out;
+  write_head(out, report);
+  out += memory_lines(report);
   write_known(out, report);
   write_done_right(out, report);
-  return out;
+  write_ways(out, report);
+  write_balance(out, report);
+  return out + rank_table(report);
 }
 
 }  // namespace stagecraft

@@ -50,7 +50,7 @@ TEST_P(ShippedCluster, IsPlannedFor) {
     EXPECT_LE(plan.ranks[r].memory.total(), device.memory);
   }
   EXPECT_GT(plan.predicted_step.count, 0);
-  EXPECT_GT(plan.data_parallel_step.count, 0);
+  EXPECT_GT(plan.data_parallel.busy.count, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShippedCluster, ::testing::ValuesIn(shipped_clusters()),

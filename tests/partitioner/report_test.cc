@@ -12,8 +12,10 @@
 namespace stagecraft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int64_t kMib = 1 << 20;
 
@@ -113,11 +115,65 @@ TEST(Report, WithoutMeasurementsTheColumnIsEmpty) {
   EXPECT_THAT(to_text(toy_report()), Not(HasSubstr("measured")));
 }
 
-TEST(Report, TheBalanceAloneLeavesOutWhatOtherWaysWouldNeed) {
-  const std::string whole = to_text(toy_report()), balance = balance_text(toy_report());
-  EXPECT_TRUE(whole.starts_with(balance));
-  EXPECT_THAT(balance, HasSubstr("\nbalance (max / mean"));
-  EXPECT_THAT(balance, Not(HasSubstr("data parallel")));
+TEST(Report, StartsWithWhatAStepTakesAndWhetherItFits) {
+  EXPECT_THAT(to_text(toy_report()),
+              AllOf(StartsWith("toy, 512x512 pixels, fp32, batch 4 as micro-batches of 1, "),
+                    HasSubstr("\nA step takes 400.0 ms. The fullest device, rank 0, holds 30.0 MiB "
+                              "of its 40.0 MiB; everything fits.\n")));
+  Plan plan = three_block_plan();
+  plan.ranks[1].device_memory = {9 * kMib};
+  const std::string text = to_text(make_report(plan, three_blocks(), toy_placement(), {}));
+  EXPECT_THAT(text,
+              HasSubstr("The fullest device, rank 1, holds 10.0 MiB of its 9.0 MiB; 1 of 2 DO "
+                        "NOT FIT.\n"));
+  EXPECT_THAT(text, HasSubstr("9.0  DOES NOT FIT; c\n"));
+}
+
+TEST(Report, EndsWithATableOfTheRanks) {
+  const std::string table =
+      "\nrank  device         busy  of step  memory, MiB       of device  blocks\n"
+      "   0  toy        300.0 ms     75 %         30.0            40.0  2 blocks, a ... b\n"
+      "   1  toy        100.0 ms     25 %         10.0            40.0  c\n";
+  for (const std::string& text :
+       {balance_text(toy_report()), summary_text(toy_report()), to_text(toy_report())}) {
+    EXPECT_TRUE(text.ends_with(table)) << text;
+  }
+}
+
+TEST(Report, ShowsRanksSideBySide) {
+  EXPECT_THAT(to_text(toy_report()), HasSubstr("                         rank 0     rank 1\n"
+                                               "    process base            5.0        5.0\n"
+                                               "    weights                25.0        5.0\n"
+                                               "    total                  30.0       10.0\n"));
+}
+
+TEST(Report, SaysWhatMoreMicroBatchesWouldBuy) {
+  const std::string now = "They wait 25.0 % of the step (the bubble).";
+  Plan plan = three_block_plan();
+  const auto text = [&] { return to_text(make_report(plan, three_blocks(), toy_placement(), {})); };
+  EXPECT_THAT(text(), HasSubstr(now + "\n"));
+  plan.more = {.batch = 8, .micro_batch = 1, .bubble = 0.125};
+  EXPECT_THAT(text(), HasSubstr(now + " A batch of 8 would lower that to 12.5 %.\n"));
+  plan.more = {.batch = 4, .micro_batch = 2, .bubble = 0.125};
+  EXPECT_THAT(text(), HasSubstr(now + " Micro-batches of 2 would lower that to 12.5 %.\n"));
+  plan.more.bubble = 0.25;
+  EXPECT_THAT(text(), HasSubstr(now + "\n"));
+}
+
+TEST(Report, EachTextHoldsMoreThanTheOneBefore) {
+  Plan plan = three_block_plan();
+  plan.alternatives = {{.name = "on one device",
+                        .how = "all of it",
+                        .memory = {50 * kMib},
+                        .device_memory = {40 * kMib},
+                        .step = {500'000'000},
+                        .exposed = {}}};
+  const Report report = make_report(plan, three_blocks(), toy_placement(), {});
+  EXPECT_THAT(balance_text(report), Not(HasSubstr("on one device")));
+  EXPECT_THAT(summary_text(report),
+              AllOf(HasSubstr("on one device"), HasSubstr("Nothing else fits: \"on one device\""),
+                    Not(HasSubstr("static sum"))));
+  EXPECT_THAT(to_text(report), AllOf(HasSubstr("on one device"), HasSubstr("static sum")));
 }
 
 TEST(Report, MeasurementsOfAnotherPlanAreRefused) {
@@ -134,17 +190,6 @@ TEST(Report, PlanWithoutPredictionsIsRefusedWithTheNextStep) {
   const auto error = caught([&] { make_report(plan, three_blocks(), toy_placement(), {}); });
   EXPECT_EQ(error.code, ExitCode::kConfigInvalid);
   EXPECT_THAT(error.message, HasSubstr("partition verify plan.yaml --cluster"));
-}
-
-TEST(Report, SaysWhenDataParallelDoneRightFitsAndIsFaster) {
-  EXPECT_THAT(
-      to_text(toy_report()),
-      HasSubstr("Data parallel done right fits these devices and is predicted to be faster"));
-  Plan plan = three_block_plan();
-  plan.data_parallel.device_memory = {36 * kMib};
-  const std::string text = to_text(make_report(plan, three_blocks(), toy_placement(), {}));
-  EXPECT_THAT(text, Not(HasSubstr("Data parallel done right fits")));
-  EXPECT_THAT(text, HasSubstr("data parallel: 37.0 MiB DOES NOT FIT 36.0 MiB (toy)"));
 }
 
 TEST(Report, SeenMemoryOnOneDeviceGivesWhatDataParallelNeeds) {
