@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
+#include <iterator>
 
 #include "partitioner/base/format.h"
 #include "partitioner/page/page.h"
@@ -52,13 +52,36 @@ std::string front_sentence(const std::vector<FrontPoint>& front) {
                             against(as_double(fastest.peak), as_double(chosen->peak)));
 }
 
-std::string alternative_sentence(const Alternative& other, Nanos step) {
-  if (!other.fits()) {
-    return fmt::format("{} does not fit: {} on a device of {}.", other.name, mib_text(other.memory),
-                       mib_text(other.device_memory));
+std::vector<std::string> alternative_sentences(const Report& report, Bytes fullest) {
+  std::vector<const Alternative*> fitting;
+  std::string misfits;
+  for (const Alternative& other : report.alternatives) {
+    if (other.fits()) {
+      fitting.push_back(&other);
+    } else {
+      misfits += fmt::format("{}{} ({} on a device of {})", misfits.empty() ? "" : "; ", other.name,
+                             mib_text(other.memory), mib_text(other.device_memory));
+    }
   }
-  return fmt::format("{} fits with {} and takes {}, {} time.", other.name, mib_text(other.memory),
-                     millis_text(other.step), against(as_double(other.step), as_double(step)));
+  std::vector<std::string> sentences;
+  if (!misfits.empty()) sentences.push_back("Would not fit: " + misfits + ".");
+  if (fitting.empty()) return sentences;
+  const Alternative& fastest = **std::ranges::min_element(fitting, {}, &Alternative::step);
+  const Alternative& leanest = **std::ranges::min_element(fitting, {}, &Alternative::memory);
+  const std::string takes = fmt::format(
+      "{} takes {}, {} time, and holds {}", fastest.name, millis_text(fastest.step),
+      against(as_double(fastest.step), as_double(report.step)), mib_text(fastest.memory));
+  sentences.push_back(
+      fastest.step < report.step
+          ? fmt::format("Another way would be faster: {}.", takes)
+          : fmt::format("No other way that fits is faster: the nearest, {}.", takes));
+  if (leanest.memory < fullest) {
+    sentences.push_back(fmt::format(
+        "Another way would hold less: {} takes {} on its fullest device, {} memory, and {}.",
+        leanest.name, mib_text(leanest.memory),
+        against(as_double(leanest.memory), as_double(fullest)), millis_text(leanest.step)));
+  }
+  return sentences;
 }
 
 }  // namespace
@@ -68,11 +91,11 @@ std::vector<std::string> reasons_of(const Report& report) {
   if (std::string text = front_sentence(report.front); !text.empty()) {
     reasons.push_back(std::move(text));
   }
-  for (const Alternative& other : report.alternatives) {
-    std::string text = alternative_sentence(other, report.step);
-    text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-    reasons.push_back(std::move(text));
+  Bytes fullest;
+  for (const ReportRank& rank : report.ranks) {
+    fullest = std::max(fullest, rank.predicted.memory.total());
   }
+  std::ranges::move(alternative_sentences(report, fullest), std::back_inserter(reasons));
   return reasons;
 }
 

@@ -11,6 +11,7 @@
 namespace stagecraft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -98,8 +99,9 @@ TEST(PageReasons, SayWhatFitsAndWhatOthersTake) {
           "1 of 4 ranks DO NOT FIT their devices.",
           "Of 3 plans of which none is beaten in both time and memory, it is the fastest; the "
           "leanest takes 30.0 % more time and 40.0 % less memory.",
-          "One device does not fit: 260.0 MiB on a device of 120.0 MiB.",
-          StartsWith("Toy fits with 110.0 MiB and takes ")));
+          "Would not fit: one device (260.0 MiB on a device of 120.0 MiB).",
+          AllOf(StartsWith("Another way would be faster: toy takes "),
+                HasSubstr(", 10.0 % less time, and holds 110.0 MiB."))));
 }
 
 TEST(PageReasons, ALeanChoiceNamesTheFastest) {
@@ -108,6 +110,27 @@ TEST(PageReasons, ALeanChoiceNamesTheFastest) {
   report.front[2].is_chosen = true;
   EXPECT_THAT(reasons_of(report)[1], HasSubstr("it is the leanest; the fastest takes 23.1 % less "
                                                "time and 66.7 % more memory."));
+}
+
+TEST(PageReasons, NameTheNearestWayAndTheLeanest) {
+  Report report = full_page_sample("toy").report;
+  report.alternatives = {{.name = "near",
+                          .how = "",
+                          .memory = Bytes::from_mib(110),
+                          .device_memory = Bytes::from_mib(120),
+                          .step = report.step * 2,
+                          .exposed = {}},
+                         {.name = "lean",
+                          .how = "",
+                          .memory = Bytes::from_mib(70),
+                          .device_memory = Bytes::from_mib(120),
+                          .step = report.step * 3,
+                          .exposed = {}}};
+  const std::vector<std::string> reasons = reasons_of(report);
+  EXPECT_THAT(reasons.at(2),
+              StartsWith("No other way that fits is faster: the nearest, near takes "));
+  EXPECT_THAT(reasons.at(3), StartsWith("Another way would hold less: lean takes 70.0 MiB on its "
+                                        "fullest device, 20.0 % less memory, and "));
 }
 
 TEST(PageReasons, WithoutAStudyOnlyWhatFits) {

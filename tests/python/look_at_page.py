@@ -127,7 +127,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", media="print" if is_printed else "",
                   features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.events = []
-        self.call("Page.navigate", url=address)
+        failure = self.call("Page.navigate", url=address).get("errorText")
+        if failure:
+            sys.exit(f"look_at_page: {address}: {failure}")
         self.wait_for("Page.loadEventFired")
         # Two frames: what the page draws when it knows its size is there.
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
