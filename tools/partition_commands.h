@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "file_arguments.h"
 #include "models/config/model_config.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/page/page.h"
@@ -64,10 +65,7 @@ struct ReportCommand {
 };
 int run_report(const ReportCommand& command);
 
-// An output that is an input as well would destroy it: throws Error (2) that names the flag. Empty
-// inputs are none.
-using Inputs = std::vector<std::pair<const char*, std::string>>;
-void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs);
+// As for a single output.
 void refuse_to_overwrite(const ViewFiles& views, Inputs inputs);
 
 // `reasons` go before those that the report gives.
@@ -85,14 +83,6 @@ PartitionJob load_job(const TrainConfig& train);
 // Everything that a plan says beside what is run: `predict`, and the alternatives.
 void predict_with_alternatives(Plan& plan, const PartitionJob& job, const ResolvedPlan& resolved,
                                const ClusterCosts& costs, const Cluster& cluster);
-
-// The cluster file `name`, or configs/clusters/<name>.yaml when there is no such file. Throws
-// ConfigError.
-Cluster load_cluster(const std::string& name);
-
-// The file of the cluster that a plan names, in configs/clusters or beside its model's folder;
-// empty when there is none.
-std::string cluster_file_of(const Plan& plan);
 
 // Costs for the job: read from `file` when it is there, else measured or counted, and saved to
 // `file` unless that is empty. A file, or a measurement, is of one kind of device: throws Error (2)

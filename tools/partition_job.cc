@@ -1,7 +1,6 @@
 // Files to data: job, cluster, costs.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,8 +15,6 @@
 
 namespace stagecraft {
 namespace {
-
-constexpr const char* kClusters = "configs/clusters";
 
 CostTable measure(const PartitionJob& job, const TrainConfig& train, const Cluster& cluster,
                   const CostSource& source) {
@@ -62,58 +59,13 @@ void warn_when_stale(const CostTable& table, const std::string& file, int thread
              describe_machine());
 }
 
-std::string shipped_clusters() {
-  std::vector<std::string> names;
-  std::error_code unreadable;
-  for (const auto& entry : std::filesystem::directory_iterator(kClusters, unreadable)) {
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
-  }
-  if (names.empty()) return fmt::format("no {} here, give the path of a file", kClusters);
-  std::ranges::sort(names);
-  return fmt::format("there are {}", fmt::join(names, ", "));
-}
-
 }  // namespace
-
-void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs) {
-  const auto place = [](const std::string& path) {
-    std::error_code unknown;
-    return std::filesystem::weakly_canonical(path, unknown);
-  };
-  for (const auto& [what, input] : inputs) {
-    if (input.empty() || place(input) != place(output)) continue;
-    throw Error(ExitCode::kUsage,
-                fmt::format("{} {}: that is the {}; choose another file", flag, output, what));
-  }
-}
 
 PartitionJob load_job(const TrainConfig& train) {
   PartitionJob job{.model = read_model_config(train.model), .graph = {}};
   job.graph =
       build_training_graph(job.model, train.width, train.height, train.trainable, train.precision);
   return job;
-}
-
-Cluster load_cluster(const std::string& name) {
-  const std::filesystem::path shipped = std::filesystem::path(kClusters) / (name + ".yaml");
-  const bool by_name = !std::filesystem::exists(name) && std::filesystem::exists(shipped);
-  if (!by_name && !std::filesystem::exists(name)) {
-    throw InputError(ExitCode::kIo, fmt::format("--cluster {}: no such file, nor is there {}; {}",
-                                                name, shipped.string(), shipped_clusters()));
-  }
-  return read_cluster(by_name ? shipped.string() : name);
-}
-
-std::string cluster_file_of(const Plan& plan) {
-  // A name out of a file is no path.
-  if (plan.cluster.empty() || plan.cluster.find('/') != std::string::npos) return {};
-  const std::filesystem::path models = std::filesystem::path(plan.train.model).parent_path();
-  for (const std::filesystem::path& folder :
-       {std::filesystem::path("configs/clusters"), models / "../clusters"}) {
-    const std::filesystem::path file = folder / (plan.cluster + ".yaml");
-    if (std::filesystem::exists(file)) return file.string();
-  }
-  return {};
 }
 
 ClusterCosts load_costs(const CostSource& source, const PartitionJob& job, const TrainConfig& train,

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "cli.h"
+#include "file_arguments.h"
 #include "pipeline/launch/launcher.h"
 #include "pipeline/launch/rank_environment.h"
 #include "pipeline/train/children.h"
@@ -105,6 +106,9 @@ CommandLine read_command_line(int argc, char** argv) {
                  "0-based, such as 0,1,19 or 0-19 (default: the first two)")
       ->needs(audit)
       ->check(kNotEmpty);
+  app.add_option("--trace", options.trace,
+                 "file for the timeline of the last step, to be opened in ui.perfetto.dev")
+      ->check(kNotEmpty);
   bool as_json = false;  // read by run_main
   app.add_flag("--json", as_json, "end with one JSON object when something fails");
   if (!parse_command_line(app, argc, argv)) {
@@ -122,6 +126,8 @@ CommandLine read_command_line(int argc, char** argv) {
                 "docs/audit.md makes one of random weights");
   }
   if (random->count() > 0) options.init_random = init_random;
+  refuse_to_overwrite("--trace", options.trace,
+                      {{"plan", options.plan}, {"training file", line.config}});
   if (options.tokenizer.empty()) {
     if (options.weights.empty())
       throw Error(ExitCode::kUsage, "--init-random needs --tokenizer DIR");

@@ -37,12 +37,21 @@ struct MessageTag {
   bool operator==(const MessageTag&) const = default;
 };
 
+// When a message's bytes moved, as one side saw it. On the steady clock, which all processes of a
+// host share.
+struct TransferSpan {
+  std::chrono::steady_clock::time_point start;  // the first byte could move, after those before it
+  std::chrono::steady_clock::time_point end;    // the last had moved: into the kernel, on a sender
+};
+
 class Operation {
  public:
   virtual ~Operation() = default;
   // Blocks until the transfer is over. Throws CommError: peer died (9), deadline passed (10),
   // corrupt or unexpected message (9, naming step, message, expected and found).
   virtual void wait() = 0;
+  // After `wait` returned.
+  virtual TransferSpan on_its_way() const = 0;
 };
 
 class Communicator {

@@ -31,6 +31,7 @@ struct Transfer {
   std::vector<std::span<std::byte>> target;
   std::shared_ptr<void> keep_alive;
   Phase phase = Phase::kPosted;  // guarded by the world's mutex
+  TransferSpan span{};           // complete when it is done
 
   int rank() const { return is_send ? sender : receiver; }  // the one that posted it
   int peer() const { return is_send ? receiver : sender; }
@@ -123,7 +124,9 @@ class InProcessWorld::State {
     ++copying_[rank];
     ++copying_[peer];
     lock.unlock();
+    send->span.start = receive->span.start = Clock::now();
     copy_pieces(send->source, receive->target);
+    send->span.end = receive->span.end = Clock::now();
     lock.lock();
     --copying_[rank];
     --copying_[peer];
@@ -289,6 +292,7 @@ class InProcessOperation : public Operation {
     state_->wait(*transfer_);
     transfer_->keep_alive.reset();
   }
+  TransferSpan on_its_way() const override { return transfer_->span; }
 
  private:
   std::shared_ptr<InProcessWorld::State> state_;

@@ -52,6 +52,7 @@ class SocketOperation : public Operation {
     lock.unlock();
     transfer_->keep_alive.reset();
   }
+  TransferSpan on_its_way() const override { return transfer_->span; }
 
  private:
   std::shared_ptr<SocketBoard> board_;

@@ -105,6 +105,7 @@ void SocketLoop::receive_from(int index) {
     if (!peer.incoming && !read_header(index)) return;
     if (peer.receives.empty() || !agrees(index)) return;
     SocketTransfer& transfer = *peer.receives.front();
+    begin(transfer);
     const uint64_t before = transfer.payload.position();
     const Progress progress = transfer.pull(peer.fd.get());
     board_->moved[index] += transfer.payload.position() - before;
@@ -175,6 +176,7 @@ void SocketLoop::send_to(int index) {
   Peer& peer = peers_[index];
   for (int turn = 0; turn < kWindowsPerTurn && !peer.sends.empty(); ++turn) {
     SocketTransfer& transfer = *peer.sends.front();
+    begin(transfer);
     const uint64_t before = transfer.payload.position();
     const Progress progress = transfer.push(peer.fd.get());
     board_->moved[index] += transfer.payload.position() - before;
@@ -184,7 +186,14 @@ void SocketLoop::send_to(int index) {
   }
 }
 
+void SocketLoop::begin(SocketTransfer& transfer) {
+  if (transfer.span.start == TransferSpan{}.start) {
+    transfer.span.start = std::chrono::steady_clock::now();
+  }
+}
+
 void SocketLoop::finish(std::deque<TransferPtr>& queue) {
+  queue.front()->span.end = std::chrono::steady_clock::now();
   {
     std::lock_guard lock(board_->mutex);
     queue.front()->done = true;

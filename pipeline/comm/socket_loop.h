@@ -72,6 +72,7 @@ class SocketLoop {
   bool read_header(int index);   // true when the header of the next message is complete
   bool agrees(int index) const;  // the header that came and the oldest receive
   void send_to(int index);
+  static void begin(SocketTransfer& transfer);  // notes the start, once
   void finish(std::deque<TransferPtr>& queue);
   void lose_connection(int index);
   void lose(int index, std::string text);

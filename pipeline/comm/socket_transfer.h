@@ -35,6 +35,7 @@ struct SocketTransfer {
   MessageTag tag;
   std::shared_ptr<void> keep_alive;  // the waiting thread's
   bool done = false;                 // guarded by the communicator's mutex
+  TransferSpan span;                 // complete when it is done
 
   ByteCursor payload;
   HeaderBytes header{};  // of a send

@@ -6,18 +6,21 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "models/torch/runner.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/mistakes.h"
 #include "partitioner/schedule/flow.h"
-#include "pipeline/exec/block_autograd.h"
 #include "pipeline/exec/gradient_sums.h"
 #include "pipeline/exec/tracking_allocator.h"
 #include "pipeline/exec/transfers.h"
 
 namespace stagecraft {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // A value or block of one micro-batch.
 using Key = std::pair<int, int>;
@@ -27,29 +30,16 @@ struct HeldValue {
   int uses = 0;  // consumers and messages on this rank that are still to come
 };
 
-// Weights' gradients go into the persistent buffers right away: scratch of the block, not part of
-// what stays.
-Bytes passing(const BlockGradients& gradients) {
-  Bytes sum;
-  for (const at::Tensor& gradient : gradients.params) {
-    if (gradient.defined()) sum += {static_cast<int64_t>(gradient.nbytes())};
-  }
-  return sum;
-}
-template <typename Other>
-Bytes passing(const Other&) {
-  return {};
-}
-
 }  // namespace
 
 struct RankExecutor::State {
   const ExecutionPlan plan;
   const int rank;
-  RankParameters& parameters;
+  BlockRunner& blocks;
 
   std::vector<std::vector<int>> blocks_of_stage;
   const std::vector<int> uses_of_value;
+  std::vector<int> action_of_message;  // where this rank sends or receives it
 
   // State of the step under way.
   RunMode mode = RunMode::kTrain;
@@ -57,24 +47,36 @@ struct RankExecutor::State {
   Transfers transfers;
   std::map<Key, HeldValue> values;
   GradientSums gradients;                                      // by value
-  std::map<Key, BlockTape> tapes;                              // by block
+  std::map<Key, std::unique_ptr<KeptByBlock>> kept;            // by block
   std::map<Key, std::vector<at::Tensor>> inputs_to_run_again;  // of recomputed blocks
   std::map<Key, at::Tensor> deferred;  // output gradients that W still needs, by block
   StepOutput output;
+  ActionTimes* times = nullptr;
+  Clock::time_point first_block;  // of the action under way; zero before
 
-  State(const ExecutionPlan& the_plan, int the_rank, RankParameters& the_parameters,
-        Communicator& comm, SampleSource& samples)
+  State(const ExecutionPlan& the_plan, int the_rank, BlockRunner& the_blocks, Communicator& comm,
+        SampleSource& samples)
       : plan(the_plan),
         rank(the_rank),
-        parameters(the_parameters),
+        blocks(the_blocks),
         uses_of_value(uses_on_rank(plan.graph, plan.placement, plan.schedule, rank)),
         data(plan, samples),
         transfers(plan.schedule, comm) {
     for (int stage = 0; stage < plan.placement.stages(); ++stage) {
       blocks_of_stage.push_back(plan.placement.blocks_run_by(plan.graph, stage));
     }
+    action_of_message.resize(plan.schedule.messages.size());
+    const auto& actions = actions_here();
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (is_message(actions[i])) {
+        action_of_message[static_cast<size_t>(actions[i].message)] = static_cast<int>(i);
+      }
+    }
   }
 
+  const std::vector<Action>& actions_here() const {
+    return plan.schedule.ranks[static_cast<size_t>(rank)];
+  }
   const Block& block_at(int block) const { return plan.graph.blocks[static_cast<size_t>(block)]; }
   const Value& value_at(int value) const { return plan.graph.values[static_cast<size_t>(value)]; }
   const Message& message_at(int message) const {
@@ -144,9 +146,10 @@ struct RankExecutor::State {
     const Message& message = message_at(index);
     std::vector<at::Tensor> buffers;
     for (const MessageItem& item : message.items) {
-      std::vector<int64_t> shape = value_at(item.value).shape;
+      const Value& value = value_at(item.value);
+      std::vector<int64_t> shape = value.shape;
       shape.insert(shape.begin(), plan.micro_batch_sizes[static_cast<size_t>(message.micro_batch)]);
-      buffers.push_back(at::empty(shape, at::kFloat));
+      buffers.push_back(at::empty(shape, to_torch(value.dtype)));
     }
     transfers.post_receive(index, std::move(buffers));
   }
@@ -162,22 +165,34 @@ struct RankExecutor::State {
     transfers.post_send(index, std::move(tensors));
   }
 
-  template <typename Work>
-  auto inside_block(Work&& work) {
-    const Bytes before = TrackingAllocator::current();
-    TrackingAllocator::reset_mark();
-    const auto start = std::chrono::steady_clock::now();
-    auto result = work();
-    output.busy.count += std::chrono::duration_cast<std::chrono::nanoseconds>(
-                             std::chrono::steady_clock::now() - start)
-                             .count();
-    const Bytes peak = TrackingAllocator::mark();
-    if (peak > output.peak.total) {
-      const Bytes stays = std::max(before, TrackingAllocator::current() - passing(result));
-      output.peak = {.total = peak, .boundary = transfers.boundary(), .workspace = peak - stays};
+  // Measures what is done while it lives: the run of one block.
+  class InsideBlock {
+   public:
+    explicit InsideBlock(State& state)
+        : state_(state), before_(TrackingAllocator::current()), start_(Clock::now()) {
+      TrackingAllocator::reset_mark();
+      if (state.times != nullptr && state.first_block == Clock::time_point{}) {
+        state.first_block = start_;
+      }
     }
-    return result;
-  }
+    InsideBlock(const InsideBlock&) = delete;
+    InsideBlock& operator=(const InsideBlock&) = delete;
+    ~InsideBlock() {
+      StepOutput& output = state_.output;
+      output.busy.count +=
+          std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start_).count();
+      const Bytes peak = TrackingAllocator::mark();
+      if (peak <= output.peak.total) return;
+      const Bytes stays = std::max(before_, TrackingAllocator::current());
+      output.peak = {
+          .total = peak, .boundary = state_.transfers.boundary(), .workspace = peak - stays};
+    }
+
+   private:
+    State& state_;
+    const Bytes before_;
+    const Clock::time_point start_;
+  };
 
   void forward(int stage, int micro_batch) {
     for (const int index : blocks_of_stage[static_cast<size_t>(stage)]) {
@@ -194,20 +209,26 @@ struct RankExecutor::State {
     }
   }
 
+  at::Tensor run_block_only(int index, std::span<const at::Tensor> inputs) {
+    const InsideBlock inside(*this);
+    return blocks.forward_only(index, inputs);
+  }
+  BlockRunner::Forward run_block_and_keep(int index, std::span<const at::Tensor> inputs) {
+    const InsideBlock inside(*this);
+    return blocks.forward(index, inputs);
+  }
+
   at::Tensor run_forward(int index, int micro_batch, std::vector<at::Tensor> inputs) {
     const Block& block = block_at(index);
-    const auto& weights = parameters.weights_of(index);
     const bool keeps = mode == RunMode::kTrain && block.state != BlockState::kF;
-    if (!keeps) return inside_block([&] { return forward_only(block, inputs, weights); });
-    if (plan.placement.recompute[static_cast<size_t>(index)]) {
-      at::Tensor result = inside_block([&] { return forward_only(block, inputs, weights); });
-      inputs_to_run_again[{index, micro_batch}] = std::move(inputs);
-      return result;
+    const bool again = keeps && plan.placement.recompute[static_cast<size_t>(index)];
+    if (!keeps || again) {
+      at::Tensor output = run_block_only(index, inputs);
+      if (again) inputs_to_run_again[{index, micro_batch}] = std::move(inputs);
+      return output;
     }
-    BlockForward result = inside_block([&] {
-      return forward_with_tape(block, inputs, weights, inputs_with_gradient(plan.graph, block));
-    });
-    tapes[{index, micro_batch}] = std::move(result.tape);
+    BlockRunner::Forward result = run_block_and_keep(index, inputs);
+    kept[{index, micro_batch}] = std::move(result.kept);
     return std::move(result.output);
   }
 
@@ -221,63 +242,73 @@ struct RankExecutor::State {
     if (training) gradients.add(plan.graph.output, micro_batch, std::move(loss.gradient));
   }
 
-  BlockTape take_tape(int index, int micro_batch) {
+  std::unique_ptr<KeptByBlock> take_kept(int index, int micro_batch) {
     auto again = inputs_to_run_again.extract({index, micro_batch});
     if (!again.empty()) {
-      const Block& block = block_at(index);
-      return inside_block([&] {
-        return forward_with_tape(block, again.mapped(), parameters.weights_of(index),
-                                 inputs_with_gradient(plan.graph, block))
-            .tape;
-      });
+      const InsideBlock inside(*this);
+      return blocks.forward(index, again.mapped()).kept;
     }
-    auto node = tapes.extract({index, micro_batch});
+    auto node = kept.extract({index, micro_batch});
     check(!node.empty(), "a block's backward pass comes before its forward pass");
     return std::move(node.mapped());
   }
 
-  void hand_out(int index, int micro_batch, BlockGradients result) {
-    const Block& block = block_at(index);
-    for (size_t i = 0; i < result.inputs.size(); ++i) {
-      if (result.inputs[i].defined()) {
-        add_gradient(block.inputs[i], micro_batch, std::exchange(result.inputs[i], {}));
+  void backward(ActionKind kind, int stage, int micro_batch) {
+    const auto& of_stage = blocks_of_stage[static_cast<size_t>(stage)];
+    for (auto it = of_stage.rbegin(); it != of_stage.rend(); ++it) {
+      const int index = *it;
+      const Block& block = block_at(index);
+      if (block.state == BlockState::kF) continue;
+      if (kind == ActionKind::kBackwardWeight) {
+        if (block.trainable) backward_weights(index, micro_batch);
+        continue;
       }
-    }
-    for (size_t i = 0; i < result.params.size(); ++i) {
-      if (result.params[i].defined()) {
-        parameters.add_gradient(index, static_cast<int>(i), std::exchange(result.params[i], {}));
+      BlockRunner::InputGradients result =
+          backward_inputs(index, micro_batch, kind == ActionKind::kBackwardInput);
+      for (size_t i = 0; i < result.size(); ++i) {
+        if (!result[i].defined()) continue;
+        add_gradient(block.inputs[i], micro_batch, std::exchange(result[i], {}));
       }
     }
   }
 
-  void backward(ActionKind kind, int stage, int micro_batch) {
-    const auto& blocks = blocks_of_stage[static_cast<size_t>(stage)];
-    for (auto it = blocks.rbegin(); it != blocks.rend(); ++it) {
-      const int index = *it;
-      const Block& block = block_at(index);
-      if (block.state == BlockState::kF) continue;
-      const Key key{index, micro_batch};
-      if (kind == ActionKind::kBackwardWeight) {
-        if (!block.trainable) continue;
-        auto node = deferred.extract(key);
-        check(!node.empty(), "W of a block comes before its I");
-        at::Tensor gradient = std::move(node.mapped());
-        BlockTape tape = take_tape(index, micro_batch);
-        hand_out(index, micro_batch,
-                 inside_block([&] { return backward_weights(std::move(tape), gradient); }));
-        continue;
-      }
-      at::Tensor gradient = take_gradient(block.output, micro_batch);
-      BlockTape tape = take_tape(index, micro_batch);
-      if (kind == ActionKind::kBackwardInput && block.trainable) {
-        hand_out(index, micro_batch, inside_block([&] { return backward_inputs(tape, gradient); }));
-        tapes[key] = std::move(tape);
-        deferred[key] = std::move(gradient);
-      } else {
-        hand_out(index, micro_batch,
-                 inside_block([&] { return backward_block(std::move(tape), gradient); }));
-      }
+  // B, or I where W is to come.
+  BlockRunner::InputGradients backward_inputs(int index, int micro_batch, bool defers_weights) {
+    const Block& block = block_at(index);
+    at::Tensor gradient = take_gradient(block.output, micro_batch);
+    auto from_forward = take_kept(index, micro_batch);
+    const bool deferred_here = defers_weights && block.trainable;
+    BlockRunner::InputGradients result;
+    {
+      const InsideBlock inside(*this);
+      result = deferred_here ? blocks.backward_inputs(index, *from_forward, gradient)
+                             : blocks.backward(index, std::move(from_forward), gradient);
     }
+    if (deferred_here) {
+      kept[{index, micro_batch}] = std::move(from_forward);
+      deferred[{index, micro_batch}] = std::move(gradient);
+    }
+    return result;
+  }
+
+  void backward_weights(int index, int micro_batch) {
+    auto node = deferred.extract({index, micro_batch});
+    check(!node.empty(), "W of a block comes before its I");
+    auto from_forward = take_kept(index, micro_batch);
+    const InsideBlock inside(*this);
+    blocks.backward_weights(index, std::move(from_forward), node.mapped());
+  }
+
+  void note_time(int action, Clock::time_point start, Clock::time_point end) const {
+    if (times != nullptr) (*times)[static_cast<size_t>(action)] = {.start = start, .end = end};
+  }
+
+  void run_timed(const Action& action, int index) {
+    first_block = {};
+    run(action);
+    if (times == nullptr || is_message(action)) return;
+    const Clock::time_point end = Clock::now();
+    note_time(index, first_block == Clock::time_point{} ? end : first_block, end);
   }
 
   void run(const Action& action) {
@@ -306,9 +337,9 @@ struct RankExecutor::State {
   }
 };
 
-RankExecutor::RankExecutor(const ExecutionPlan& plan, int rank, RankParameters& parameters,
+RankExecutor::RankExecutor(const ExecutionPlan& plan, int rank, BlockRunner& blocks,
                            Communicator& comm, SampleSource& samples)
-    : state_(std::make_unique<State>(plan, rank, parameters, comm, samples)) {}
+    : state_(std::make_unique<State>(plan, rank, blocks, comm, samples)) {}
 
 RankExecutor::~RankExecutor() = default;
 
@@ -318,24 +349,32 @@ StepOutput RankExecutor::run(RunMode mode, int64_t step, std::span<const Draw> d
   state.data.begin(draws, on_data);
   state.transfers.begin(step);
   state.output = {};
-  if (mode == RunMode::kTrain) state.parameters.clear_gradients();
+  if (mode == RunMode::kTrain) state.blocks.begin_step();
   ActionKind activity = ActionKind::kForward;
   state.transfers.before_wait = on_activity;
   state.transfers.after_wait = [&] {
     if (on_activity) on_activity(activity);
   };
-  const auto& actions = state.plan.schedule.ranks[static_cast<size_t>(state.rank)];
+  check(times == nullptr || times->size() == state.actions_here().size(),
+        "times of actions need an entry for each");
+  state.times = times;
+  state.transfers.on_done = [&state](int message, TransferSpan span) {
+    state.note_time(state.action_of_message[static_cast<size_t>(message)], span.start, span.end);
+  };
+  const auto& actions = state.actions_here();
   for (size_t i = 0; i < actions.size(); ++i) {
+    const auto index = static_cast<int>(i);
     activity = actions[i].kind;
-    if (on_action) on_action(actions[i], static_cast<int>(i));
-    state.run(actions[i]);
+    if (on_action) on_action(actions[i], index);
+    state.run_timed(actions[i], index);
   }
   state.transfers.finish_sends();
+  if (times != nullptr) times->back().end = Clock::now();
   check(state.transfers.all_received(), "a received message was never used");
   check(state.values.empty(), "a value was left over at the end of the step");
-  check(state.gradients.empty() && state.tapes.empty() && state.deferred.empty() &&
+  check(state.gradients.empty() && state.kept.empty() && state.deferred.empty() &&
             state.inputs_to_run_again.empty(),
-        "a gradient or tape was left over at the end of the step");
+        "a gradient, or what a block kept, was left over at the end of the step");
   return std::move(state.output);
 }
 

@@ -14,8 +14,9 @@
 #include "partitioner/base/units.h"
 #include "pipeline/comm/communicator.h"
 #include "pipeline/data/samples.h"
+#include "pipeline/exec/action_times.h"
+#include "pipeline/exec/block_runner.h"
 #include "pipeline/exec/execution_plan.h"
-#include "pipeline/exec/rank_parameters.h"
 #include "pipeline/exec/step_data.h"
 
 namespace stagecraft {
@@ -41,17 +42,17 @@ enum class RunMode {
 
 class RankExecutor {
  public:
-  RankExecutor(const ExecutionPlan& plan, int rank, RankParameters& parameters, Communicator& comm,
+  // All but `rank` outlive this.
+  RankExecutor(const ExecutionPlan& plan, int rank, BlockRunner& blocks, Communicator& comm,
                SampleSource& samples);
   ~RankExecutor();
 
-  // Runs the rank's actions of one step up to its kStep. After kTrain the gradients are in the
-  // parameters (the old ones are forgotten first). `draws` is the global batch, the same on every
-  // rank; `step` tags the messages. Blocks. Throws CommError, InternalError; afterwards the
-  // executor is of no use.
+  // Runs the rank's actions of one step up to its kStep. After kTrain the runner has the gradients
+  // of the parameters. `draws` is the global batch, the same on every rank; `step` tags the
+  // messages. Blocks. Throws CommError, InternalError; afterwards the executor is of no use.
   StepOutput run(RunMode mode, int64_t step, std::span<const Draw> draws);
 
-  // All three may be changed between steps, and are called by the thread that runs them.
+  // All may be changed between steps; the functions are called by the thread that runs them.
   // Called before an action starts, with its index in the rank's list: for progress and flight
   // records.
   std::function<void(const Action& action, int index)> on_action;
@@ -59,6 +60,8 @@ class RankExecutor {
   // when it goes on.
   std::function<void(ActionKind)> on_activity;
   OnData on_data;
+  // Where to note when the actions ran, as long as the rank's list; none: nowhere.
+  ActionTimes* times = nullptr;
 
  private:
   struct State;

@@ -19,24 +19,25 @@ void Transfers::post_receive(int index, std::vector<at::Tensor> buffers) {
   boundary_ += message.bytes;
   auto operation = comm_.receive(message.src_rank, {.step = step_, .message = index},
                                  std::move(pieces), tensors);
-  receives_.push_back({&message, std::move(operation), tensors});
+  receives_.push_back({index, std::move(operation), tensors});
 }
 
 std::optional<Transfers::Arrived> Transfers::finish_receive(Direction direction, int value,
                                                             int micro_batch) {
   const auto brings = [&](const Receive& receive) {
-    const Message& message = *receive.message;
+    const Message& message = message_at(receive.index);
     return message.direction == direction && message.micro_batch == micro_batch &&
            std::any_of(message.items.begin(), message.items.end(),
                        [&](const MessageItem& item) { return item.value == value; });
   };
   const auto found = std::find_if(receives_.begin(), receives_.end(), brings);
   if (found == receives_.end()) return std::nullopt;
-  wait_for(*found->operation, ActionKind::kReceive);
+  wait_for(found->index, *found->operation, ActionKind::kReceive);
   const Receive done = std::move(*found);
   receives_.erase(found);
-  boundary_ -= done.message->bytes;
-  return Arrived{*done.message, std::move(*done.tensors)};
+  const Message& message = message_at(done.index);
+  boundary_ -= message.bytes;
+  return Arrived{message, std::move(*done.tensors)};
 }
 
 void Transfers::post_send(int index, std::vector<at::Tensor> tensors) {
@@ -49,9 +50,8 @@ void Transfers::post_send(int index, std::vector<at::Tensor> tensors) {
   }
   boundary_ += message.bytes;
   sends_.push_back(
-      {comm_.send(message.dst_rank, {.step = step_, .message = index}, std::move(pieces),
-                  std::make_shared<std::vector<at::Tensor>>(std::move(tensors))),
-       message.bytes});
+      {index, comm_.send(message.dst_rank, {.step = step_, .message = index}, std::move(pieces),
+                         std::make_shared<std::vector<at::Tensor>>(std::move(tensors)))});
 }
 
 void Transfers::finish_sends() {
@@ -59,15 +59,17 @@ void Transfers::finish_sends() {
 }
 
 void Transfers::finish_first_send() {
-  wait_for(*sends_.front().operation, ActionKind::kSend);
-  boundary_ -= sends_.front().bytes;
+  const Send& first = sends_.front();
+  wait_for(first.index, *first.operation, ActionKind::kSend);
+  boundary_ -= message_at(first.index).bytes;
   sends_.pop_front();
 }
 
-void Transfers::wait_for(Operation& operation, ActionKind kind) const {
+void Transfers::wait_for(int index, Operation& operation, ActionKind kind) const {
   if (before_wait) before_wait(kind);
   operation.wait();
   if (after_wait) after_wait();
+  if (on_done) on_done(index, operation.on_its_way());
 }
 
 }  // namespace stagecraft

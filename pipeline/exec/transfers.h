@@ -51,23 +51,25 @@ class Transfers {
   // on. Either may be empty.
   std::function<void(ActionKind)> before_wait;
   std::function<void()> after_wait;
+  // Called with each message of the table whose transfer is over. May be empty.
+  std::function<void(int message, TransferSpan)> on_done;
 
  private:
   using Tensors = std::shared_ptr<std::vector<at::Tensor>>;
   struct Receive {
-    const Message* message;
+    int index;  // of the message
     std::shared_ptr<Operation> operation;
     Tensors tensors;
   };
   struct Send {
+    int index;
     std::shared_ptr<Operation> operation;
-    Bytes bytes;
   };
 
   const Message& message_at(int index) const {
     return schedule_.messages[static_cast<size_t>(index)];
   }
-  void wait_for(Operation& operation, ActionKind kind) const;
+  void wait_for(int index, Operation& operation, ActionKind kind) const;
   void finish_first_send();
 
   const Schedule& schedule_;

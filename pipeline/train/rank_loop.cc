@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "partitioner/base/error.h"
 #include "partitioner/base/sha256.h"
 #include "partitioner/plan/measured.h"
+#include "pipeline/exec/autograd_runner.h"
 #include "pipeline/exec/optimizer.h"
 #include "pipeline/exec/rank_executor.h"
 #include "pipeline/exec/tracking_allocator.h"
@@ -20,6 +20,8 @@
 #include "pipeline/train/audit.h"
 #include "pipeline/train/console.h"
 #include "pipeline/train/handshake.h"
+#include "pipeline/train/loop_control.h"
+#include "pipeline/train/measured_trace.h"
 #include "pipeline/train/metrics.h"
 #include "pipeline/train/resources.h"
 #include "pipeline/train/trained_weights.h"
@@ -49,25 +51,6 @@ double sum_of(const std::vector<float>& losses) {
   return sum;
 }
 
-Section section_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::kForward:
-      return Section::kForward;
-    case ActionKind::kSend:
-      return Section::kSend;
-    case ActionKind::kReceive:
-      return Section::kReceive;
-    case ActionKind::kReduce:
-    case ActionKind::kStep:
-      return Section::kOptimizer;
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput:
-    case ActionKind::kBackwardWeight:
-      break;
-  }
-  return Section::kBackward;
-}
-
 class Loop {
  public:
   Loop(const Job& job, SampleSource& samples, const std::string& data_identity,
@@ -76,8 +59,7 @@ class Loop {
         samples_(samples),
         data_identity_(data_identity),
         comm_(around.comm),
-        control_(around.control),
-        page_(around.page),
+        control_(around.control, around.page),
         stop_(around.stop) {}
 
   LoopEnd run() {
@@ -86,22 +68,20 @@ class Loop {
     base_rss_ = resident_bytes();
     const auto weights = open_weights(job_, WeightUse::kTraining);
     shake_hands(*weights);
-    enter(Section::kLoad);
+    control_.enter(Section::kLoad);
     RankParameters parameters(job_.graph, job_.resolved.placement, comm_.rank(), *weights,
-                              [this] { page_.beat(); });
+                              [this] { control_.beat(); });
     const ExecutionPlan plan{job_.graph,
                              job_.resolved.placement,
                              job_.resolved.schedule,
                              job_.resolved.micro_batch_sizes,
                              job_.model,
                              job_.options.seed};
-    RankExecutor executor(plan, comm_.rank(), parameters, comm_, samples_);
-    executor.on_action = [this](const Action& action, int index) {
-      enter(section_of(action.kind));
-      page_.set_action(index, to_string(action), action.micro_batch);
-    };
-    executor.on_activity = [this](ActionKind kind) { enter(section_of(kind)); };
-    const auto observer = make_observer(job_, comm_.rank(), parameters, [this] { page_.beat(); });
+    AutogradRunner blocks(job_.graph, parameters);
+    RankExecutor executor(plan, comm_.rank(), blocks, comm_, samples_);
+    control_.follow(executor);
+    const auto observer =
+        make_observer(job_, comm_.rank(), parameters, [this] { control_.beat(); });
     executor.on_data = [&observer](std::string_view what, int micro_batch,
                                    const at::Tensor& tensor) {
       observer->data(what, micro_batch, tensor);
@@ -109,47 +89,29 @@ class Loop {
     LoopEnd end = LoopEnd::kNotStarted;
     if (evaluate(executor, "before") && !stop_wanted())
       end = train(executor, parameters, *observer);
+    executor.times = nullptr;
     if (end == LoopEnd::kFinished) evaluate(executor, "after");
     if (end != LoopEnd::kNotStarted) {
       write_measurements(parameters);
-      enter(Section::kSave);
+      control_.enter(Section::kSave);
       save_trained_parts({.graph = job_.graph,
                           .placement = job_.resolved.placement,
                           .model = job_.model,
                           .parameters = parameters,
                           .folder = job_.options.out},
-                         comm_, [this] { page_.beat(); });
+                         comm_, [this] { control_.beat(); });
+      if (!times_.empty()) write_trace();
     }
-    gather("goodbye", "");
+    control_.gather("goodbye", "");
     return end;
   }
 
  private:
-  bool first_rank() const { return comm_.rank() == 0; }
-  void enter(Section section) { page_.set_section(section, step_); }
-
-  std::vector<std::string> gather(const std::string& what, std::string_view payload) {
-    enter(Section::kVote);
-    return control_.all_gather(what, payload);
-  }
-
-  template <typename Plain>
-  std::vector<Plain> gather_plain(const std::string& what, const Plain& mine) {
-    static_assert(std::is_trivially_copyable_v<Plain>);
-    const auto texts = gather(what, {reinterpret_cast<const char*>(&mine), sizeof(mine)});
-    std::vector<Plain> all(texts.size());
-    for (size_t r = 0; r < texts.size(); ++r) {
-      check(texts[r].size() == sizeof(Plain), "a rank's facts have a wrong size");
-      std::memcpy(&all[r], texts[r].data(), sizeof(Plain));
-    }
-    return all;
-  }
-
   void shake_hands(const WeightSource& weights) {
     const TrainConfig& train = job_.plan.train;
     const TrainOptions& options = job_.options;
     const OptimizerConfig& optimizer = options.optimizer;
-    enter(Section::kConnect);
+    control_.enter(Section::kConnect);
     compare_with_all_ranks(
         {{"plan", plan_hash(job_.plan)},
          {"model graph", job_.graph.model + " " + graph_hash(job_.graph)},
@@ -167,7 +129,7 @@ class Loop {
           fmt::format("lr {} betas {} {} eps {} decay {} warm-up {} clip {}",
                       optimizer.learning_rate, optimizer.beta1, optimizer.beta2, optimizer.eps,
                       optimizer.weight_decay, optimizer.warmup_steps, optimizer.max_grad_norm)}},
-        control_);
+        control_.channel());
     const int ranks = job_.resolved.placement.ranks();
     if (comm_.size() != ranks) {
       throw ConfigError(
@@ -191,29 +153,35 @@ class Loop {
     const TrainOptions& options = job_.options;
     std::optional<MetricsFile> file;
     std::optional<ProgressLine> line;
-    if (first_rank()) {
+    if (control_.first_rank()) {
       file.emplace(options.out + "/metrics.jsonl");
       line.emplace(options.steps);
     }
     SampleOrder order(options.seed, samples_.size());
+    if (!options.trace.empty()) {
+      times_.resize(job_.resolved.schedule.ranks[static_cast<size_t>(comm_.rank())].size());
+      executor.times = &times_;
+    }
     TrackingAllocator::reset_peak();
     for (int64_t step = 0; step < options.steps; ++step) {
-      step_ = step;
+      control_.begin_step(step);
       const double start = seconds_now(), cpu_start = process_cpu_seconds();
       const auto draws = order.batch_of_step(job_.plan.train.batch, step);
       observer.begin(step, draws);
       const StepOutput output = executor.run(RunMode::kTrain, step, draws);
-      enter(Section::kVote);
-      const double norm = global_gradient_norm(parameters, control_, step);
-      enter(Section::kOptimizer);
+      control_.enter(Section::kVote);
+      const double norm = global_gradient_norm(parameters, control_.channel(), step);
+      control_.enter(Section::kOptimizer);
       observer.gradients_ready(norm);
       optimizer_step(parameters, options.optimizer, norm, step);
       observer.updated();
+      if (!times_.empty()) times_.back().end = std::chrono::steady_clock::now();
       if (output.peak.total > peak_in_blocks_.total) peak_in_blocks_ = output.peak;
-      const auto facts = gather_plain(fmt::format("end of step {}", step),
-                                      StepFacts{.loss_sum = sum_of(output.sample_losses),
-                                                .stop = stop_.load() ? 1 : 0,
-                                                .peak_bytes = TrackingAllocator::peak().count});
+      const auto facts =
+          control_.gather_plain(fmt::format("end of step {}", step),
+                                StepFacts{.loss_sum = sum_of(output.sample_losses),
+                                          .stop = stop_.load() ? 1 : 0,
+                                          .peak_bytes = TrackingAllocator::peak().count});
       const double seconds = seconds_now() - start;
       if (step > 0 || options.steps == 1) {
         ++measured_steps_;
@@ -248,7 +216,7 @@ class Loop {
 
   // The vote before the first step: whether a rank was told to stop.
   bool stop_wanted() {
-    const auto votes = gather_plain("start of training", int64_t{stop_.load()});
+    const auto votes = control_.gather_plain("start of training", int64_t{stop_.load()});
     return std::any_of(votes.begin(), votes.end(), [](int64_t vote) { return vote != 0; });
   }
 
@@ -266,17 +234,24 @@ class Loop {
       const StepOutput output = executor.run(RunMode::kEvaluate, tag, draws);
       const StepFacts mine{.loss_sum = sum_of(output.sample_losses), .stop = stop_.load()};
       bool stop = false;
-      for (const StepFacts& fact : gather_plain(fmt::format("evaluation batch {}", b), mine)) {
+      for (const StepFacts& fact :
+           control_.gather_plain(fmt::format("evaluation batch {}", b), mine)) {
         sum += fact.loss_sum;
         stop = stop || fact.stop != 0;
       }
       if (stop) return false;
     }
-    if (first_rank() && batches > 0) {
+    if (control_.first_rank() && batches > 0) {
       say(fmt::format("mean loss over {} fixed (sample, timestep, noise) {} training: {:.5f}\n",
                       batches * batch, when, sum / static_cast<double>(batches * batch)));
     }
     return true;
+  }
+
+  void write_trace() {
+    const auto actions = gather_action_times(times_, control_);
+    if (!control_.first_rank()) return;
+    write_measured_trace(job_.plan, job_.resolved.schedule, actions, job_.options.trace);
   }
 
   void write_measurements(const RankParameters& parameters) {
@@ -300,8 +275,8 @@ class Loop {
     mine.busy_seconds = busy_seconds_ / steps;
     mine.step_seconds = step_seconds_ / steps;
     mine.cpu_seconds = cpu_seconds_ / steps;
-    const auto all = gather_plain("measurements", mine);
-    if (!first_rank() || measured_steps_ == 0) return;
+    const auto all = control_.gather_plain("measurements", mine);
+    if (!control_.first_rank() || measured_steps_ == 0) return;
     write_measured({.plan_hash = plan_hash(job_.plan),
                     .machine = describe_machine(),
                     .steps = measured_steps_,
@@ -313,10 +288,9 @@ class Loop {
   SampleSource& samples_;
   const std::string& data_identity_;
   Communicator& comm_;
-  ControlChannel& control_;
-  ProgressPage& page_;
+  LoopControl control_;
   const std::atomic<bool>& stop_;
-  int64_t step_ = -1;
+  ActionTimes times_;  // of the last training step; empty: nobody wants them
   PeakMemory peak_in_blocks_;
   Bytes peak_;  // of the training steps
   Bytes base_rss_;

@@ -28,8 +28,9 @@ enum class LoopEnd {
 
 // Collective over all ranks. `data_identity`: what the samples were read from, compared between
 // ranks. Rank 0 shows progress and writes into `job.options.out`: metrics.jsonl, the trained parts
-// as diffusers folders, measured.json. Installs the tracking allocator. Throws ConfigError (4) from
-// the handshake, CommError, InputError (kIo), Error(kNonFinite).
+// as diffusers folders, measured.json, and the trace if one is wanted. Installs the tracking
+// allocator. Throws ConfigError (4) from the handshake, CommError, InputError (kIo),
+// Error(kNonFinite).
 LoopEnd run_rank(const Job& job, SampleSource& samples, const std::string& data_identity,
                  const RankSurroundings& around);
 

@@ -30,6 +30,7 @@ struct TrainOptions {
   int64_t timeout_seconds = 600;     // of any single wait for a peer
   std::string audit;                 // folder for audit files; empty: none
   std::vector<int64_t> audit_steps;  // ascending, each below `steps`
+  std::string trace;                 // file for the last step's timeline; empty: none
 };
 
 }  // namespace stagecraft

@@ -21,6 +21,7 @@
 #include "partitioner/schedule/schedule.h"
 #include "partitioner/schedule/verifier.h"
 #include "pipeline/comm/in_process.h"
+#include "pipeline/exec/autograd_runner.h"
 #include "pipeline/exec/optimizer.h"
 #include "pipeline/exec/rank_executor.h"
 
@@ -148,7 +149,8 @@ inline TrainingResult train(const ModelConfig& model, const BlockGraph& graph,
       RankParameters parameters(graph, run.placement, rank, *training_weights());
       RandomSamples samples = training_samples(model, graph);
       const ExecutionPlan plan{graph, run.placement, schedule, sizes, model, kTrainingSeed};
-      RankExecutor executor(plan, rank, parameters, *comm, samples);
+      AutogradRunner blocks(graph, parameters);
+      RankExecutor executor(plan, rank, blocks, *comm, samples);
       MistakenLoop mistaken(parameters, run, rank);
       SampleOrder stream(kTrainingSeed, kTrainingSamples);
       for (int step = 0; step < run.steps; ++step) {

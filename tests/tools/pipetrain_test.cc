@@ -1,11 +1,9 @@
 // The program `pipetrain` as its users run it: real processes over sockets, the tiny model, made
 // pictures.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +20,9 @@
 #include "partitioner/plan/plan.h"
 #include "tests/support/programs.h"
 #include "tests/support/python.h"
+#include "tests/support/running_program.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/traced_steps.h"
 
 namespace stagecraft {
 namespace {
@@ -32,77 +32,6 @@ using Clock = std::chrono::steady_clock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// The value of `name` in a process's environment at its start; empty if there is none.
-std::string environment_of(pid_t pid, const std::string& name) {
-  std::ifstream variables(fmt::format("/proc/{}/environ", pid));
-  for (std::string entry; std::getline(variables, entry, '\0');) {
-    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
-  }
-  return "";
-}
-
-// A pipetrain that runs while the test goes on.
-class RunningTraining {
- public:
-  RunningTraining(const std::vector<std::string>& arguments, std::string error_log)
-      : error_log_(std::move(error_log)) {
-    std::vector<char*> argv;
-    for (const std::string& argument : arguments)
-      argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const int out = ::open("/dev/null", O_WRONLY),
-                err = ::open(error_log_.c_str(), O_WRONLY | O_CREAT, 0600);
-      ::dup2(out, 1);
-      ::dup2(err, 2);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
-    }
-  }
-  ~RunningTraining() {
-    if (!ended_) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-  }
-  pid_t pid() const { return pid_; }
-
-  std::vector<pid_t> children() const {
-    std::vector<pid_t> found;
-    std::ifstream list(fmt::format("/proc/{0}/task/{0}/children", pid_));
-    for (pid_t child; list >> child;) found.push_back(child);
-    return found;
-  }
-  pid_t rank(int rank) const {
-    for (const pid_t child : children()) {
-      if (environment_of(child, "STAGECRAFT_ROLE") == "rank" &&
-          environment_of(child, "STAGECRAFT_RANK") == std::to_string(rank)) {
-        return child;
-      }
-    }
-    return -1;
-  }
-
-  // Exit code; -1 when it does not end in time.
-  int wait(std::chrono::milliseconds limit) {
-    const auto end = Clock::now() + limit;
-    for (int status = 0; Clock::now() < end; ::usleep(5000)) {
-      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-        ended_ = true;
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      }
-    }
-    return -1;
-  }
-  std::string errors() const { return text_of(error_log_); }
-
- private:
-  std::string error_log_;
-  pid_t pid_ = -1;
-  bool ended_ = false;
-};
 
 // Pictures, vocabulary and the cache are made once for all tests.
 class PipetrainMultiProcess : public ::testing::Test {
@@ -151,7 +80,7 @@ class PipetrainMultiProcess : public ::testing::Test {
             std::to_string(steps)};
   }
   int train(const std::string& plan, const std::string& out, int steps) {
-    RunningTraining run(command(plan, out, steps), folder_.file("errors"));
+    RunningProgram run(command(plan, out, steps), folder_.file("errors"));
     const int code = run.wait(std::chrono::seconds(120));
     EXPECT_EQ(code, 0) << run.errors();
     return code;
@@ -170,10 +99,9 @@ class PipetrainMultiProcess : public ::testing::Test {
   }
 
   // A training that has made its first step.
-  std::unique_ptr<RunningTraining> start_long_training(const std::string& plan,
-                                                       const std::string& out) {
-    auto run =
-        std::make_unique<RunningTraining>(command(plan, out, 100000), folder_.file("errors"));
+  std::unique_ptr<RunningProgram> start_long_training(const std::string& plan,
+                                                      const std::string& out) {
+    auto run = std::make_unique<RunningProgram>(command(plan, out, 100000), folder_.file("errors"));
     const auto end = Clock::now() + std::chrono::seconds(60);
     const auto has_stepped = [&] {
       return fs::exists(out + "/metrics.jsonl") && !fs::is_empty(out + "/metrics.jsonl");
@@ -216,7 +144,7 @@ TEST_F(PipetrainMultiProcess, AMissingPictureDecoderIsNoFaultOfTheData) {
   auto arguments = command(plan_for({1, 1, 1, ""}), folder_.file("out"), 1);
   arguments.front() = alone;
   arguments.insert(arguments.end(), {"--cache", folder_.file("cache")});
-  RunningTraining run(arguments, folder_.file("errors"));
+  RunningProgram run(arguments, folder_.file("errors"));
   EXPECT_EQ(run.wait(std::chrono::seconds(60)), 8);
   EXPECT_THAT(run.errors(), HasSubstr("cannot open the picture decoder"));
 }
@@ -246,6 +174,25 @@ TEST_F(PipetrainMultiProcess, MeasuredMemoryAgreesWithThePrediction) {
   EXPECT_EQ(
       shell(fmt::format("{}/partition verify {}/plan.yaml >/dev/null", STAGECRAFT_BIN_DIR, out)),
       0);
+}
+
+TEST_F(PipetrainMultiProcess, ATraceShowsThePlannedOrderOnOneClock) {
+  const std::string path = plan_for({3, 5, 2, ""}), trace = folder_.file("trace.json");
+  auto with = command(path, folder_.file("out"), 2);
+  with.insert(with.end(), {"--trace", trace});
+  RunningProgram run(with, folder_.file("errors"));
+  ASSERT_EQ(run.wait(std::chrono::seconds(60)), 0) << run.errors();
+  expect_trace_of_plan(trace, path);
+}
+
+TEST_F(PipetrainMultiProcess, ATraceIsNeverWrittenOverThePlan) {
+  const std::string plan = plan_for({1, 1, 1, ""}), before = text_of(plan);
+  auto with = command(plan, folder_.file("out"), 1);
+  with.insert(with.end(), {"--trace", plan});
+  RunningProgram run(with, folder_.file("errors"));
+  EXPECT_EQ(run.wait(std::chrono::seconds(60)), 2);
+  EXPECT_THAT(run.errors(), HasSubstr("that is the plan"));
+  EXPECT_EQ(text_of(plan), before);
 }
 
 TEST_F(PipetrainMultiProcess, TrainsAHandWrittenPlanWithTwoStagesOnEachOfTwoRanks) {
@@ -306,7 +253,7 @@ TEST_F(PipetrainMultiProcess, TheUNetIsSavedWhereItTrains) {
 TEST_F(PipetrainMultiProcess, RefusesAFolderWithTrainedWeights) {
   const std::string plan = plan_for({1, 1, 1, ""}), out = folder_.file("out");
   train(plan, out, 1);
-  RunningTraining again(command(plan, out, 1), folder_.file("errors"));
+  RunningProgram again(command(plan, out, 1), folder_.file("errors"));
   EXPECT_EQ(again.wait(std::chrono::seconds(60)), 12);
   EXPECT_THAT(again.errors(), HasSubstr("holds trained weights already"));
 }
@@ -339,7 +286,7 @@ TEST_F(PipetrainMultiProcess, AMissingFolderIsNamedWithItsFlag) {
       *random = flag;
       *(random + 1) = value;
     }
-    RunningTraining run(with, folder_.file("errors"));
+    RunningProgram run(with, folder_.file("errors"));
     EXPECT_EQ(run.wait(std::chrono::seconds(60)), 7);
     EXPECT_EQ(run.errors(), fmt::format("{} {}: {}\n", flag, value, what));
     fs::remove(folder_.file("errors"));
@@ -351,7 +298,7 @@ TEST_F(PipetrainMultiProcess, TooManyThreadsForTheCoresAreWarnedAbout) {
   with.insert(with.end(), {"--threads", "1024"});
   // Stops before a thread starts: the cache's folder is a file's child.
   with.insert(with.end(), {"--cache", folder_.write("file", "") + "/cache"});
-  RunningTraining run(with, folder_.file("errors"));
+  RunningProgram run(with, folder_.file("errors"));
   EXPECT_EQ(run.wait(std::chrono::seconds(60)), 7);
   EXPECT_THAT(run.errors(), HasSubstr("warning: 1 ranks with 1024 threads each on "));
 }
@@ -379,7 +326,7 @@ TEST_F(PipetrainMultiProcess, NamesAMissingPictureWithFileAndLine) {
   fs::remove(first);
   auto with = command(plan_for({2, 2, 1, ""}), folder_.file("out"), 1);
   *(std::find(with.begin(), with.end(), data())) = copy;
-  RunningTraining run(with, folder_.file("errors"));
+  RunningProgram run(with, folder_.file("errors"));
   EXPECT_EQ(run.wait(std::chrono::seconds(60)), 5);
   EXPECT_THAT(run.errors(), HasSubstr("prompt.json:"));
 }

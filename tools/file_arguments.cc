@@ -1,0 +1,64 @@
+#include "file_arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "partitioner/base/error.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr const char* kClusters = "configs/clusters";
+
+std::string shipped_clusters() {
+  std::vector<std::string> names;
+  std::error_code unreadable;
+  for (const auto& entry : std::filesystem::directory_iterator(kClusters, unreadable)) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+  }
+  if (names.empty()) return fmt::format("no {} here, give the path of a file", kClusters);
+  std::ranges::sort(names);
+  return fmt::format("there are {}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs) {
+  const auto place = [](const std::string& path) {
+    std::error_code unknown;
+    return std::filesystem::weakly_canonical(path, unknown);
+  };
+  for (const auto& [what, input] : inputs) {
+    if (output.empty() || input.empty() || place(input) != place(output)) continue;
+    throw Error(ExitCode::kUsage,
+                fmt::format("{} {}: that is the {}; choose another file", flag, output, what));
+  }
+}
+
+std::string cluster_file(const std::string& name) {
+  const std::filesystem::path shipped = std::filesystem::path(kClusters) / (name + ".yaml");
+  if (std::filesystem::exists(name)) return name;
+  if (std::filesystem::exists(shipped)) return shipped.string();
+  throw InputError(ExitCode::kIo, fmt::format("--cluster {}: no such file, nor is there {}; {}",
+                                              name, shipped.string(), shipped_clusters()));
+}
+
+Cluster load_cluster(const std::string& name) { return read_cluster(cluster_file(name)); }
+
+std::string cluster_file_of(const Plan& plan) {
+  // A name out of a file is no path.
+  if (plan.cluster.empty() || plan.cluster.find('/') != std::string::npos) return {};
+  const std::filesystem::path models = std::filesystem::path(plan.train.model).parent_path();
+  for (const std::filesystem::path& folder :
+       {std::filesystem::path(kClusters), models / "../clusters"}) {
+    const std::filesystem::path file = folder / (plan.cluster + ".yaml");
+    if (std::filesystem::exists(file)) return file.string();
+  }
+  return {};
+}
+
+}  // namespace stagecraft

@@ -1,0 +1,28 @@
+// Files that are named on the command lines of both programs.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "partitioner/cost/device.h"
+#include "partitioner/plan/plan.h"
+
+namespace stagecraft {
+
+// An output, given by `flag`, that is an input as well would destroy it: throws Error (2) that
+// names the flag. What is empty is not given.
+using Inputs = std::vector<std::pair<const char*, std::string>>;
+void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs);
+
+// `name`, or configs/clusters/<name>.yaml when there is no such file. Throws InputError (7), which
+// lists those that are shipped, when there is neither.
+std::string cluster_file(const std::string& name);
+// The cluster in it. Throws InputError, ConfigError.
+Cluster load_cluster(const std::string& name);
+
+// The file of the cluster that a plan names, in configs/clusters or beside its model's folder;
+// empty when there is none.
+std::string cluster_file_of(const Plan& plan);
+
+}  // namespace stagecraft
