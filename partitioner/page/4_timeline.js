@@ -16,7 +16,7 @@ function timeline() {
   const status = element('output', {'aria-live': 'polite'});
   const box = element('div', {class: 'scroll', tabindex: 0, role: 'region',
     'aria-label': 'Timeline; arrow keys go through what each rank does'});
-  let zoom = 1, lit = null, items = [];
+  let zoom = null, lit = null, items = [];  // zoom 1 is as wide as the box
 
   const light = item => {
     lit?.node.classList.remove('lit');
@@ -60,7 +60,8 @@ function timeline() {
     return node;
   };
   const draw = room => {
-    const width = Math.max(room, leastWidth) * zoom - 2;
+    zoom ??= Math.max(1, leastWidth / room);
+    const width = Math.max(room * zoom - 2, 100);
     const x = nanos => nanos / makespan * width;
     items = [];
     lit = null;

@@ -167,7 +167,8 @@ def look(browser, address, wanted):
     browser.open(address, wanted["width"], wanted.get("dark", False), wanted.get("print", False))
     values = {name: browser.evaluate(script) for name, script in wanted.get("evaluate", {}).items()}
     answer = {
-        "overflow": browser.evaluate("document.documentElement.scrollWidth - innerWidth"),
+        # Not against innerWidth: a phone zooms out over a page that is too wide.
+        "overflow": browser.evaluate("document.documentElement.scrollWidth") - wanted["width"],
         "contrast": browser.evaluate(CONTRAST),
         "values": values,
         "problems": browser.problems(),
