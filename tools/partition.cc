@@ -13,13 +13,11 @@ void add_view_options(CLI::App& app, ViewFiles& views) {
   app.add_option("--trace", views.trace, "write the simulated step for ui.perfetto.dev");
 }
 
-void add_plan_options(CLI::App& app, PlanCommand& command) {
+// What is planned, and for what.
+void add_planning_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--config", command.config, "training file (configs/train)");
   app.add_option("--cluster", command.cluster,
                  "cluster file (configs/clusters), or its name there");
-  app.add_option("-o,--output", command.output, "plan file to write")
-      ->check(kNotEmpty)
-      ->capture_default_str();
   app.add_flag("--profile", command.profile, "measure the blocks on this machine");
   app.add_option("--threads", command.threads, "threads a rank will have, for --profile")
       ->check(CLI::Range(1, 1024))
@@ -45,8 +43,15 @@ void add_plan_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--schedule", command.schedule, "1f1b or gpipe")
       ->check(CLI::IsMember(generator_names()))
       ->capture_default_str();
-  add_view_options(app, command.views);
   app.add_flag("--json", command.json, "print one JSON object");
+}
+
+void add_plan_options(CLI::App& app, PlanCommand& command) {
+  add_planning_options(app, command);
+  app.add_option("-o,--output", command.output, "plan file to write")
+      ->check(kNotEmpty)
+      ->capture_default_str();
+  add_view_options(app, command.views);
 }
 
 void add_graph_options(CLI::App& app, GraphCommand& command) {
@@ -89,15 +94,18 @@ int run(int argc, char** argv) {
   CLI::App app("Splits the training of a diffusion model into pipeline stages.", "partition");
   add_version(app);
   app.require_subcommand(0, 1);
-  PlanCommand plan;
+  PlanCommand plan, compare;
   GraphCommand graph;
   VerifyCommand verify;
   ReportCommand report;
   add_plan_options(app, plan);
+  CLI::App* compare_app =
+      app.add_subcommand("compare", "the plan beside known splits, one device and data parallel");
   CLI::App* graph_app = app.add_subcommand("graph", "print the blocks of a model");
   CLI::App* verify_app =
       app.add_subcommand("verify", "check a plan, all faults with line and column");
   CLI::App* report_app = app.add_subcommand("report", "memory balance, predicted and measured");
+  add_planning_options(*compare_app, compare);
   add_graph_options(*graph_app, graph);
   add_verify_options(*verify_app, verify);
   add_report_options(*report_app, report);
@@ -105,11 +113,13 @@ int run(int argc, char** argv) {
   if (graph_app->parsed()) return run_graph(graph);
   if (verify_app->parsed()) return run_verify(verify);
   if (report_app->parsed()) return run_report(report);
-  if (plan.cluster.empty()) {
+  const bool is_compared = compare_app->parsed();
+  const PlanCommand& planned = is_compared ? compare : plan;
+  if (planned.cluster.empty()) {
     throw Error(ExitCode::kUsage,
                 "--cluster is missing: name a file of configs/clusters; see partition --help");
   }
-  return run_plan(plan);
+  return is_compared ? run_compare(planned) : run_plan(planned);
 }
 
 }  // namespace

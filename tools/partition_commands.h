@@ -13,6 +13,7 @@
 #include "partitioner/graph/graph.h"
 #include "partitioner/page/page.h"
 #include "partitioner/plan/plan.h"
+#include "partitioner/solver/solver.h"
 
 namespace stagecraft {
 
@@ -41,6 +42,7 @@ struct PlanCommand {
   bool json = false;
 };
 int run_plan(const PlanCommand& command);
+int run_compare(const PlanCommand& command);  // `output` and `views` are not written
 
 struct GraphCommand {
   std::string model, precision = "fp32";
@@ -79,6 +81,18 @@ struct PartitionJob {
   BlockGraph graph;
 };
 PartitionJob load_job(const TrainConfig& train);
+
+// A job as planned: what planning and comparing share.
+struct PlannedJob {
+  TrainConfig train;
+  Cluster cluster;
+  PartitionJob job;
+  ClusterCosts costs;
+  Solution solution;
+  ResolvedPlan resolved;
+  Plan plan;  // with predictions and alternatives
+};
+PlannedJob plan_job(const PlanCommand& command);
 
 // Everything that a plan says beside what is run: `predict`, and the alternatives.
 void predict_with_alternatives(Plan& plan, const PartitionJob& job, const ResolvedPlan& resolved,

@@ -15,51 +15,6 @@
 namespace stagecraft {
 namespace {
 
-TrainConfig train_config(const PlanCommand& command) {
-  TrainConfig train;
-  if (!command.config.empty()) train = read_train_config(command.config);
-  const TrainFlags& flags = command.flags;
-  if (flags.model) train.model = *flags.model;
-  if (flags.precision) train.precision = *flags.precision;
-  if (flags.width) train.width = *flags.width;
-  if (flags.height) train.height = *flags.height;
-  if (flags.batch) train.batch = *flags.batch;
-  if (flags.micro_batch) train.micro_batch = *flags.micro_batch;
-  if (flags.what) train.trainable.what = *flags.what;
-  if (flags.sd_unlocked) train.trainable.sd_locked = false;
-  if (flags.only_mid_control) train.trainable.only_mid_control = true;
-  if (train.model.empty()) {
-    throw Error(ExitCode::kUsage, "no model: give --config train.yaml or --model model.yaml");
-  }
-  if (const std::string fault = validate(train); !fault.empty()) {
-    throw Error(ExitCode::kUsage, fmt::format("with the flags given, {}", fault));
-  }
-  return train;
-}
-
-SolverOptions solver_options(const PlanCommand& command, const TrainConfig& train,
-                             const Cluster& cluster) {
-  SolverOptions options{.stages = command.stages,
-                        .schedule = command.schedule,
-                        .memory_caps = {},
-                        .batch = train.batch,
-                        .micro_batch = train.micro_batch};
-  const size_t ranks =
-      command.stages > 0 ? static_cast<size_t>(command.stages) : cluster.devices.size();
-  if (command.memory_caps.size() > 1 && command.memory_caps.size() != ranks) {
-    throw Error(ExitCode::kUsage,
-                fmt::format("--memory-cap gives {} values; give one, or one for each of {} ranks",
-                            command.memory_caps.size(), ranks));
-  }
-  if (command.memory_caps.size() == 1) {
-    options.memory_caps.assign(ranks, Bytes::from_mib(command.memory_caps.front()));
-  } else {
-    for (const double mib : command.memory_caps)
-      options.memory_caps.push_back(Bytes::from_mib(mib));
-  }
-  return options;
-}
-
 std::string proof_text(const Solution& solution) {
   return fmt::format(
       "slowest stage {} a micro-batch, {}", millis_text(solution.bottleneck),
@@ -115,19 +70,8 @@ int run_plan(const PlanCommand& command) {
     others.emplace_back("plan", command.output);
     return others;
   }());
-  const TrainConfig train = train_config(command);
-  const Cluster cluster = load_cluster(command.cluster);
-  const PartitionJob job = load_job(train);
-  const ClusterCosts costs = load_costs({.file = command.cost_table,
-                                         .profile = command.profile,
-                                         .threads = command.threads,
-                                         .quiet = command.json},
-                                        job, train, cluster);
-  const Solution solution =
-      solve(job.graph, costs, cluster, solver_options(command, train, cluster));
-  Plan plan = make_plan(train, job.graph, solution.placement, command.schedule);
-  const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
-  predict_with_alternatives(plan, job, resolved, costs, cluster);
+  const PlannedJob made = plan_job(command);
+  const auto& [train, cluster, job, costs, solution, resolved, plan] = made;
   write_plan(plan, job.graph, command.output);
   const SimulatedStep step = simulate(job.graph, resolved.placement, costs, cluster,
                                       resolved.schedule, resolved.micro_batch_sizes);

@@ -102,7 +102,9 @@ class Finder {
   Placement split(int stages, int64_t samples) const {
     std::vector<int> ranks;
     for (int r = 0; r < stages; ++r) ranks.push_back(r);
-    const ClusterCosts costs = job_.costs.select(ranks);
+    // One table serves any rank: the solver's account of why nothing fits tries further ones.
+    const ClusterCosts costs =
+        job_.costs.kinds() == 1 ? ClusterCosts(job_.costs.of_kind(0)) : job_.costs.select(ranks);
     try {
       return solve(job_.graph, costs, job_.cluster.select(ranks),
                    {.stages = stages,

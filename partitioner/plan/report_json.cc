@@ -3,6 +3,7 @@
 
 #include "partitioner/plan/measured_json.h"
 #include "partitioner/plan/report.h"
+#include "partitioner/plan/study_json.h"
 #include "partitioner/plan/ways.h"
 
 namespace stagecraft {
@@ -56,23 +57,6 @@ json to_json(const ReportRank& rank) {
   return out;
 }
 
-json to_json(const FrontPoint& point) {
-  return {{"step_seconds", point.step.seconds()}, {"peak", point.peak.count},
-          {"replicas", point.replicas},           {"stages", point.stages},
-          {"micro_batch", point.micro_batch},     {"schedule", point.schedule},
-          {"recomputed", point.recomputed},       {"is_chosen", point.is_chosen}};
-}
-
-json to_json(const Alternative& other) {
-  return {{"name", other.name},
-          {"how", other.how},
-          {"memory", other.memory.count},
-          {"device_memory", other.device_memory.count},
-          {"fits", other.fits()},
-          {"step_seconds", other.step.seconds()},
-          {"exposed_seconds", other.exposed.seconds()}};
-}
-
 template <typename Value>
 json list_json(const std::vector<Value>& values) {
   json out = json::array();
@@ -100,6 +84,23 @@ json to_json(const MemoryAccount& account, const Report& report) {
 }
 
 }  // namespace
+
+nlohmann::json to_json(const FrontPoint& point) {
+  return {{"step_seconds", point.step.seconds()}, {"peak", point.peak.count},
+          {"replicas", point.replicas},           {"stages", point.stages},
+          {"micro_batch", point.micro_batch},     {"schedule", point.schedule},
+          {"recomputed", point.recomputed},       {"is_chosen", point.is_chosen}};
+}
+
+nlohmann::json to_json(const Alternative& other) {
+  return {{"name", other.name},
+          {"how", other.how},
+          {"memory", other.memory.count},
+          {"device_memory", other.device_memory.count},
+          {"fits", other.fits()},
+          {"step_seconds", other.step.seconds()},
+          {"exposed_seconds", other.exposed.seconds()}};
+}
 
 std::string to_json(const Report& report) {
   const Bytes memory = report.one_device.device_memory;

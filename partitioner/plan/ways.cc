@@ -97,7 +97,8 @@ std::string advise(const Alternative& ours, const std::vector<Alternative>& othe
         steps, temptation);
   }
   return fmt::format(
-      "This plan is the fastest that fits: \"{}\", the next, takes {} longer ({}){}.{}",
+      "Of the other ways that fit \"{}\" is the fastest: it takes {} longer than this plan "
+      "({}){}.{}",
       fastest->name, percent_text(fastest->step - ours.step, ours.step), steps, link_text(*fastest),
       temptation);
 }

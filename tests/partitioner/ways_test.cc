@@ -33,8 +33,8 @@ TEST(Ways, AFasterOneThatFitsIsPreferred) {
 
 TEST(Ways, TheNextFastestIsNamedWithWhatItWaitsFor) {
   EXPECT_EQ(advise(kOurs, {way("slow", 50, 300), way("next", 90, 250, 80)}),
-            "This plan is the fastest that fits: \"next\", the next, takes 25.0 % longer (250.0 ms "
-            "a step against 200.0 ms), of which it waits 80.0 ms for the link.");
+            "Of the other ways that fit \"next\" is the fastest: it takes 25.0 % longer than this "
+            "plan (250.0 ms a step against 200.0 ms), of which it waits 80.0 ms for the link.");
 }
 
 TEST(Ways, AFasterOneThatDoesNotFitIsNamedWithWhatItNeeds) {

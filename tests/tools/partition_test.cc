@@ -80,7 +80,7 @@ TEST_F(PartitionProgram, PlansFor3090WithoutOne) {
                               kConfigs + "clusters/4x3090.yaml -o " + plan());
   ASSERT_EQ(made.code, 0) << made.err;
   EXPECT_THAT(made.out, AllOf(HasSubstr("\n    data parallel, done right "),
-                              HasSubstr("This plan is the fastest that fits")));
+                              HasSubstr("Of the other ways that fit \"")));
   EXPECT_THAT(made.out, AllOf(HasSubstr("\nnext: GPU ranks and half precision do not train yet"),
                               HasSubstr("--cluster local_cpu_4 --precision fp32 -o " +
                                         folder_.file("plan_cpu.yaml"))));
@@ -97,6 +97,34 @@ TEST_F(PartitionProgram, ReportSaysWhyDataParallelFails) {
       report.out,
       HasSubstr("static sum                                              11,528.6       16,185.6"));
   EXPECT_THAT(report.out, HasSubstr("27,199.0 MiB DOES NOT FIT 24,262.0 MiB (rtx3090)"));
+}
+
+TEST_F(PartitionProgram, ComparesThePlanWithKnownSplitsAndOtherWays) {
+  const ProgramEnd compared = run("compare " + job());
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  for (const char* row :
+       {"this plan", "DeepSpeed uniform", "DeepSpeed parameters", "torchgpipe by time",
+        "torchgpipe by size", "least largest stage, over branches", "one device, done right",
+        "data parallel, as known trainers do it", "2 replicas of 2 stages"}) {
+    EXPECT_THAT(compared.out, HasSubstr(std::string("\n    ") + row));
+  }
+  EXPECT_FALSE(std::filesystem::exists("plan.yaml"));
+  const ProgramEnd as_json = run("compare --json " + job());
+  const json out = json::parse(as_json.out);
+  EXPECT_EQ(out["code"], 0);
+  EXPECT_GE(out["splits"].size(), 7u);
+  EXPECT_GE(out["alternatives"].size(), 6u);
+}
+
+// The cap is what a rank may use, for the plan and for all that it is compared with.
+TEST_F(PartitionProgram, ComparesUnderTheMemoryCap) {
+  const ProgramEnd compared = run("compare --memory-cap 240 --json " + job());
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  const json out = json::parse(compared.out);
+  EXPECT_EQ(out["splits"][0]["fits"], true);
+  EXPECT_EQ(out["splits"][0]["device_memory"], 240 << 20);
+  EXPECT_EQ(out["alternatives"][0]["device_memory"], 240 << 20);
+  EXPECT_EQ(out["alternatives"][0]["fits"], false);
 }
 
 TEST_F(PartitionProgram, SavedCostTableIsReused) {
@@ -314,7 +342,7 @@ TEST_F(PartitionProgram, ErrorsWithJsonEndInAnObject) {
 
 TEST_F(PartitionProgram, WrongUsageIsOneLine) {
   for (const std::string arguments :
-       {"--bogus", "", "graph", "verify", "report a b", "--stages x"}) {
+       {"--bogus", "", "graph", "verify", "report a b", "--stages x", "compare", "compare -o x"}) {
     const ProgramEnd refused = run(arguments);
     EXPECT_EQ(refused.code, 2) << arguments;
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
