@@ -21,14 +21,20 @@ say "2. Data: photographs with Canny hints; CLIP's vocabulary"
 [ -f "$out/tokenizer/vocab.json" ] || "$python" tools/make_clip_vocab.py "$out/tokenizer"
 
 say "3. partition: measure every block, split the model over four ranks"
-show $bin/partition --profile --config configs/train/tiny_demo.yaml --cluster configs/clusters/local_cpu_4.yaml -o "$out/plan.yaml"
+rm -f "$out/costs.json"  # another build's would be taken for this one's
+show $bin/partition --profile --config configs/train/tiny_demo.yaml --cluster configs/clusters/local_cpu_4.yaml \
+  --cost-table "$out/costs.json" -o "$out/plan.yaml"
 
 say "4. pipetrain: four processes train ControlNet"
 rm -rf "$out/run"
 show $bin/pipetrain --plan "$out/plan.yaml" --config configs/train/tiny_demo.yaml --init-random 1 \
   --tokenizer "$out/tokenizer" --data "$out/photos" --out "$out/run" --evaluate 4
 
-say "5. Done in $(($(date +%s) - started)) s. Your own next commands"
+say "5. A page of it for a browser, and the simulated step for ui.perfetto.dev"
+show $bin/partition report "$out/plan.yaml" --measured "$out/run/measured.json" --cost-table "$out/costs.json" \
+  --html "$out/page.html" --trace "$out/trace.json" | sed -n '1p; /^page: /p; /^trace: /p'
+
+say "6. Done in $(($(date +%s) - started)) s. Your own next commands"
 cat <<'NEXT'
 What would four RTX 3090 hold? (planning needs no GPU; training on GPUs is not built yet)
   build/release/bin/partition --config configs/train/sd15_controlnet.yaml --cluster configs/clusters/4x3090.yaml -o plan_3090.yaml
