@@ -27,6 +27,7 @@
 #include <system_error>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
 #include "partitioner/base/utf8.h"
 
 namespace stagecraft {
@@ -98,6 +99,15 @@ inline CLI::Validator positive_up_to(double largest) {
       },
       "", "");
 }
+
+// For `parse_size`.
+inline const CLI::Validator kSize(
+    [](const std::string& text) {
+      return parse_size(text) ? std::string()
+                              : fmt::format("{} is no size: write 20GiB, 20480MiB or 20480 (MiB)",
+                                            text.empty() ? "nothing" : text);
+    },
+    "", "");
 
 // Runs the program's body and maps what it throws. A reader of the output that went away ends the
 // program with an I/O failure instead of a signal.

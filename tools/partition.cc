@@ -36,10 +36,12 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
                "only the middle residual is added");
   app.add_option("--stages", command.stages, "stages; one per device unless given")
       ->check(CLI::Range(1, 64));
-  app.add_option("--memory-cap", command.memory_caps,
-                 "MiB a rank may use; one value, or one per rank")
+  app.add_option(
+         "--memory-cap", command.memory_caps,
+         "most a rank may hold by the memory model, its process base included (all lines of the "
+         "report); 20GiB, 20480MiB or 20480 (MiB), one value or one per rank, as in 20GiB,8GiB")
       ->delimiter(',')
-      ->check(positive_up_to(1 << 30));
+      ->check(kSize);
   app.add_option("--schedule", command.schedule, "1f1b or gpipe")
       ->check(CLI::IsMember(generator_names()))
       ->capture_default_str();
@@ -80,8 +82,9 @@ void add_report_options(CLI::App& app, ReportCommand& command) {
   app.add_option("plan", command.plan, "plan file")->required();
   app.add_option("--measured", command.measured, "measured.json of a run of this plan");
   app.add_option("--seen-on-one-device", command.seen_on_one_device,
-                 "MiB your trainer takes on one device: says what data parallel would need")
-      ->check(CLI::PositiveNumber);
+                 "what your trainer takes on one device, as 22GiB or 22542 (MiB): says what data "
+                 "parallel would need")
+      ->check(kSize);
   add_view_options(app, command.views);
   app.add_option("--cluster", command.cluster,
                  "for the simulated step: cluster file, or its name; the plan's unless given");

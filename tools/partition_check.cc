@@ -8,6 +8,7 @@
 #include "models/network/other_parameters.h"
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
 #include "partitioner/plan/report.h"
 
 namespace stagecraft {
@@ -136,9 +137,7 @@ int run_report(const ReportCommand& command) {
                         .seen_on_one_device = {},
                         .bubbles = {}};
   if (!command.measured.empty()) options.measured = read_measured(command.measured);
-  if (command.seen_on_one_device) {
-    options.seen_on_one_device = Bytes::from_mib(*command.seen_on_one_device);
-  }
+  options.seen_on_one_device = parse_size(command.seen_on_one_device);
   const std::optional<ReportedStep> reported = simulate_again(command, plan, job, resolved);
   if (reported && reported->step.makespan == plan.predicted_step) {
     options.bubbles =

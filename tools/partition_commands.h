@@ -34,10 +34,10 @@ struct PlanCommand {
   std::string config, cluster, output = "plan.yaml", schedule = "1f1b";
   TrainFlags flags;
   bool profile = false;
-  int threads = 1;                  // of a rank, for --profile
-  std::string cost_table;           // file to save and reuse; empty: none
-  int stages = 0;                   // 0: one per device
-  std::vector<double> memory_caps;  // MiB; one for all ranks, or one per rank
+  int threads = 1;                       // of a rank, for --profile
+  std::string cost_table;                // file to save and reuse; empty: none
+  int stages = 0;                        // 0: one per device
+  std::vector<std::string> memory_caps;  // sizes; one for all ranks, or one per rank
   ViewFiles views;
   bool json = false;
 };
@@ -62,7 +62,7 @@ struct ReportCommand {
   std::string plan, measured;
   std::string cluster, cost_table;  // for the simulated step; empty: the plan's, and counted
   ViewFiles views;
-  std::optional<double> seen_on_one_device;  // MiB
+  std::string seen_on_one_device;  // a size; empty: not seen
   bool json = false;
 };
 int run_report(const ReportCommand& command);

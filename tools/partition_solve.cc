@@ -3,6 +3,7 @@
 
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
 #include "partitioner/plan/make_plan.h"
 
 namespace stagecraft {
@@ -32,7 +33,10 @@ TrainConfig train_config(const PlanCommand& command) {
 
 // A cap takes the place of the device's memory, for the plan and for all that stands beside it.
 void set_caps(Cluster& cluster, const PlanCommand& command) {
-  const std::vector<double>& caps = command.memory_caps;
+  std::vector<Bytes> caps;
+  for (const std::string& cap : command.memory_caps) {
+    caps.push_back(parse_size(cap).value());  // the command line checked it
+  }
   const size_t ranks =
       command.stages > 0 ? static_cast<size_t>(command.stages) : cluster.devices.size();
   if (caps.size() > 1 && caps.size() != ranks) {
@@ -41,11 +45,11 @@ void set_caps(Cluster& cluster, const PlanCommand& command) {
                             caps.size(), ranks));
   }
   if (caps.size() == 1) {
-    for (Device& device : cluster.devices) device.memory = Bytes::from_mib(caps.front());
+    for (Device& device : cluster.devices) device.memory = caps.front();
     return;
   }
   for (size_t r = 0; r < caps.size() && r < cluster.devices.size(); ++r) {
-    cluster.devices[r].memory = Bytes::from_mib(caps[r]);
+    cluster.devices[r].memory = caps[r];
   }
 }
 

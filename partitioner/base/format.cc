@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <system_error>
+
 namespace stagecraft {
 
 std::string grouped(double value, int decimals) {
@@ -22,6 +25,24 @@ std::string mib_text(Bytes bytes) { return grouped(bytes.mib(), 1) + " MiB"; }
 std::string millis_text(Nanos time) {
   return time.seconds() < 10 ? fmt::format("{:.1f} ms", time.millis())
                              : fmt::format("{:.2f} s", time.seconds());
+}
+
+std::optional<Bytes> parse_size(std::string_view text) {
+  constexpr double kMostMib = 1 << 30;
+  double mib_per_unit = 1;
+  if (text.ends_with("MiB")) {
+    text.remove_suffix(3);
+  } else if (text.ends_with("GiB")) {
+    text.remove_suffix(3);
+    mib_per_unit = 1024;
+  }
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  const double mib = value * mib_per_unit;
+  if (error != std::errc() || stop != end || !(mib > 0 && mib <= kMostMib)) return std::nullopt;
+  const Bytes size = Bytes::from_mib(mib);
+  return size.count > 0 ? std::optional(size) : std::nullopt;
 }
 
 }  // namespace stagecraft

@@ -3,7 +3,9 @@
 // Pure functions, any thread.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "partitioner/base/units.h"
 
@@ -14,5 +16,9 @@ std::string grouped(double value, int decimals = 0);
 std::string grouped(int64_t value);
 std::string mib_text(Bytes bytes);    // "1,378.2 MiB"
 std::string millis_text(Nanos time);  // "812.3 ms", "12.41 s" from ten seconds on
+
+// The other way round: "20GiB", "1.5GiB", "20480MiB", or "20480" for MiB. Nothing when `text` is
+// none of these, not above 0, or more than 2^30 MiB.
+std::optional<Bytes> parse_size(std::string_view text);
 
 }  // namespace stagecraft

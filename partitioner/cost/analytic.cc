@@ -51,6 +51,8 @@ class Roofline {
         return peak_ * device_.efficiency_conv;
       case WorkKind::kAttention:
         return peak_ * device_.efficiency_attention;
+      case WorkKind::kFp32Matmul:
+        return device_.flops_fp32 * device_.efficiency_matmul;
       case WorkKind::kElementwise:
         break;
     }
@@ -116,7 +118,8 @@ void fill_times(BlockCost& cost, const WorkContext& context, const std::vector<b
 void fill_saved(BlockCost& cost, const Block& block, const std::vector<bool>& input_carries_grad,
                 const std::vector<bool>& needs, const ReplayOptions& options) {
   SavedTensors kept;
-  if (block.state != BlockState::kF) kept = saved_for_backward(block, input_carries_grad);
+  if (block.state != BlockState::kF)
+    kept = saved_for_backward(block, input_carries_grad, options.attention);
   std::vector<bool> saved(block.tensors.size(), false);
   int64_t internal = kept.extra_bytes * options.batch;
   for (int t : kept.tensors) {
@@ -152,8 +155,10 @@ CostTable analytic_cost_table(const BlockGraph& graph, const Device& device,
                   .micro_batch = micro_batch,
                   .graph_hash = graph_hash(graph),
                   .blocks = {}};
-  const ReplayOptions options{
-      .batch = micro_batch, .parameter_size = element, .cuda = device.kind == "cuda"};
+  const ReplayOptions options{.batch = micro_batch,
+                              .parameter_size = element,
+                              .cuda = device.kind == "cuda",
+                              .attention = device.attention};
   for (const Block& block : graph.blocks) {
     BlockCost cost;
     cost.keeps_input.assign(block.inputs.size(), false);
@@ -164,7 +169,10 @@ CostTable analytic_cost_table(const BlockGraph& graph, const Device& device,
       std::vector<bool> input_carries_grad;
       for (int value : block.inputs) input_carries_grad.push_back(graph.values[value].carries_grad);
       const std::vector<bool> needs = carrying_tensors(block, input_carries_grad);
-      const WorkContext context{.block = block, .batch = micro_batch, .parameter_size = element};
+      const WorkContext context{.block = block,
+                                .batch = micro_batch,
+                                .parameter_size = element,
+                                .attention = device.attention};
       fill_times(cost, context, needs, roofline);
       fill_saved(cost, block, input_carries_grad, needs, options);
     }

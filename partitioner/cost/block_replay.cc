@@ -61,8 +61,24 @@ ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& 
           .patches = 0};
 }
 
+// What math attention makes beside the scores and copies that it keeps: a second score matrix, and
+// its result or the gradients of its operands in fp32 where they are not.
+int64_t math_attention_scratch(const Block& block, const Op& op, const ReplayOptions& options,
+                               bool backward) {
+  int64_t casts = 0;
+  if (block.tensors[op.output].dtype != DType::kF32) {
+    casts = block.tensors[op.output].elements();
+    if (backward)
+      for (int input : op.inputs) casts += block.tensors[input].elements();
+  }
+  return ((backward ? 2 : 1) * score_bytes(block, op) + casts * size_of(DType::kF32)) *
+         options.batch;
+}
+
 int64_t attention_scratch(const Block& block, const Op& op, const ReplayOptions& options,
                           bool backward) {
+  if (options.attention == AttentionKernel::kMath)
+    return math_attention_scratch(block, op, options, backward);
   const LocalTensor& q = block.tensors[op.inputs[0]];
   const int64_t queries = q.shape[0], keys = block.tensors[op.inputs[1]].shape[0];
   if (options.cuda)  // the backward kernel sums the gradient of q in fp32 (Dao 2023); forward works
@@ -91,10 +107,29 @@ bool keeps_tensors(OpKind kind) {
   }
 }
 
+// Whether `op` itself keeps `tensor`, one of its operands or its output.
+bool keeps_tensor(const Block& block, const Op& op, int tensor, const ReplayOptions& options) {
+  if (!keeps_tensors(op.kind)) return false;
+  if (op.kind == OpKind::kAttention && options.attention == AttentionKernel::kMath)
+    return tensor == op.inputs[2] && block.tensors[tensor].dtype == DType::kF32;
+  return tensor != op.output || op.kind == OpKind::kAttention;
+}
+
+// Bytes that math attention keeps beside tensors of the block.
+int64_t kept_inside(const Block& block, const Op& op, const ReplayOptions& options) {
+  const bool math = op.kind == OpKind::kAttention && options.attention == AttentionKernel::kMath;
+  return math ? math_attention_bytes(block, op) * options.batch : 0;
+}
+
 class ForwardReplay {
  public:
-  ForwardReplay(const Block& block, const std::vector<bool>& saved, const ReplayOptions& options)
-      : block_(block), saved_(saved), options_(options), uses_(block.tensors.size(), 0) {}
+  ForwardReplay(const Block& block, const std::vector<bool>& needs_grad,
+                const std::vector<bool>& saved, const ReplayOptions& options)
+      : block_(block),
+        needs_grad_(needs_grad),
+        saved_(saved),
+        options_(options),
+        uses_(block.tensors.size(), 0) {}
 
   int64_t workspace() {
     for (const Op& op : block_.ops)
@@ -114,7 +149,12 @@ class ForwardReplay {
       ledger_.touch(
           std::max({s.source + s.weights + s.destination, s.destination + out, s.patches + out}));
     } else if (op.kind == OpKind::kAttention) {
-      ledger_.touch(out + attention_scratch(block_, op, options_, /*backward=*/false));
+      const int64_t inside = kept_inside(block_, op, options_);
+      ledger_.touch(out + inside + attention_scratch(block_, op, options_, /*backward=*/false));
+      if (needs_grad_[op.output]) {
+        ledger_.allocate(inside);
+        stays_ += inside;
+      }
     } else if (op.kind == OpKind::kGeglu) {
       temporary = out;  // GELU of the gate
     } else if (op.kind == OpKind::kQuickGelu) {
@@ -131,6 +171,7 @@ class ForwardReplay {
   }
 
   const Block& block_;
+  const std::vector<bool>& needs_grad_;
   const std::vector<bool>& saved_;
   const ReplayOptions& options_;
   std::vector<int> uses_;
@@ -155,9 +196,10 @@ class BackwardReplay {
     if (block_.ops.empty() || !needs_grad_[block_.ops.back().output]) return 0;
     for (int i = static_cast<int>(block_.ops.size()) - 1; i >= 0; --i) {
       const Op& op = block_.ops[i];
-      if (!needs_grad_[op.output] || !keeps_tensors(op.kind)) continue;
-      for (int input : op.inputs) first_keeper_[input] = i;
-      if (op.kind == OpKind::kAttention)
+      if (!needs_grad_[op.output]) continue;
+      for (int input : op.inputs)
+        if (keeps_tensor(block_, op, input, options_)) first_keeper_[input] = i;
+      if (keeps_tensor(block_, op, op.output, options_))
         first_keeper_[op.output] = std::max(first_keeper_[op.output], i);
     }
     storages_.push_back(
@@ -285,6 +327,7 @@ class BackwardReplay {
     };
     for (int input : op.inputs) free_if_last(input);
     free_if_last(op.output);
+    ledger_.release(kept_inside(block_, op, options_));
   }
 
   const Block& block_;
@@ -302,7 +345,7 @@ class BackwardReplay {
 
 BlockWorkspace replay_block(const Block& block, const std::vector<bool>& needs_grad,
                             const std::vector<bool>& saved, const ReplayOptions& options) {
-  return {.forward = ForwardReplay(block, saved, options).workspace(),
+  return {.forward = ForwardReplay(block, needs_grad, saved, options).workspace(),
           .backward = BackwardReplay(block, needs_grad, saved, options).workspace()};
 }
 

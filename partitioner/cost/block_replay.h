@@ -15,6 +15,7 @@ struct ReplayOptions {
   int64_t batch = 1;
   int64_t parameter_size = 4;  // bytes of one parameter at compute precision
   bool cuda = false;           // which library's scratch to count
+  AttentionKernel attention = AttentionKernel::kFlash;
 };
 
 struct BlockWorkspace {

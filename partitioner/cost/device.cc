@@ -53,6 +53,9 @@ Device read_device(const std::string& path) {
     efficiency.number("bandwidth", &device.efficiency_bandwidth, kPart);
     efficiency.finish();
   }
+  std::string attention = "flash";
+  fields.string("attention", &attention, kOptional, {"flash", "math"});
+  device.attention = attention == "math" ? AttentionKernel::kMath : AttentionKernel::kFlash;
   fields.number("op_latency_us", &latency_us, {0, 1e6});
   read_base(document, fields, device);
   read_mib(fields, "comm_buffer_per_peer_mib", &device.comm_buffer_per_peer, {0, kMaxMib});

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "partitioner/base/units.h"
+#include "partitioner/graph/graph.h"
 
 namespace stagecraft {
 
@@ -22,6 +23,7 @@ struct Device {
   double bandwidth = 0;                   // bytes/s of device memory
   double efficiency_matmul = 1, efficiency_conv = 1, efficiency_attention = 1,
          efficiency_bandwidth = 1;
+  AttentionKernel attention = AttentionKernel::kFlash;
   Nanos op_latency;  // launch overhead of one operation
   // What a process holds whatever it runs: resident size of an idle CPU rank, or the sum of the
   // terms that a CUDA device's file gives (docs/memory-model.md).

@@ -17,6 +17,13 @@ constexpr double kActivationFlops = 10;
 constexpr double kAttentionForwardProducts = 2;
 constexpr double kAttentionBackwardProducts = 5;
 
+// Attention by products and softmax: passes over the fp32 scores (forward: written, softmax reads
+// and writes, read; backward: the same backwards, and each score once more for V and for Q or K),
+// and kernels, copies to and from fp32 included.
+constexpr double kMathForwardPasses = 4, kMathBackwardPasses = 7;
+constexpr int kMathForwardLaunches = 6, kMathBackwardLaunches = 9;
+constexpr double kMathBackwardProducts = 4;  // dV, dA, dQ, dK
+
 double elements(const WorkContext& context, int tensor) {
   return static_cast<double>(context.block.tensors[tensor].elements() * context.batch);
 }
@@ -41,6 +48,20 @@ double attention_product_flops(const WorkContext& context, const Op& op) {
   const double keys = static_cast<double>(context.block.tensors[op.inputs[1]].shape[0]);
   const double causal = op.ints.size() > 1 && op.ints[1] != 0 ? 0.5 : 1.0;
   return 2.0 * elements(context, op.output) * keys * causal;
+}
+
+// Operands and results of attention are read and written once more as fp32.
+OpWork math_attention_work(const WorkContext& context, const Op& op, bool backward) {
+  double operands = elements(context, op.output);
+  for (int input : op.inputs) operands += elements(context, input);
+  const double keys = static_cast<double>(context.block.tensors[op.inputs[1]].shape[0]);
+  const double scores = static_cast<double>(score_bytes(context.block, op) * context.batch);
+  return {.kind = WorkKind::kFp32Matmul,
+          .flops = (backward ? kMathBackwardProducts : kAttentionForwardProducts) * 2.0 *
+                   elements(context, op.output) * keys,
+          .bytes = (backward ? kMathBackwardPasses : kMathForwardPasses) * scores +
+                   (backward ? 4.0 : 2.0) * operands * size_of(DType::kF32),
+          .launches = backward ? kMathBackwardLaunches : kMathForwardLaunches};
 }
 
 WorkKind product_kind(OpKind kind) {
@@ -73,6 +94,9 @@ OpWork forward_work(const WorkContext& context, const Op& op) {
               .bytes = all,
               .launches = 1};
     case OpKind::kAttention:
+      if (context.attention == AttentionKernel::kMath) {
+        return math_attention_work(context, op, /*backward=*/false);
+      }
       return {.kind = WorkKind::kAttention,
               .flops = kAttentionForwardProducts * attention_product_flops(context, op),
               .bytes = all,
@@ -126,6 +150,9 @@ OpWork input_gradient_work(const WorkContext& context, const Op& op,
               .bytes = in_bytes + out_bytes + parameter_bytes(context, op),
               .launches = 1};
     case OpKind::kAttention: {  // reads q, k, v, output and its gradient
+      if (context.attention == AttentionKernel::kMath) {
+        return math_attention_work(context, op, /*backward=*/true);
+      }
       double operands = 2 * out_bytes;
       for (int input : op.inputs) operands += bytes(context, input);
       return {.kind = WorkKind::kAttention,

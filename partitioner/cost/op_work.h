@@ -16,7 +16,8 @@ enum class WorkKind {
   kElementwise,
   kMatmul,
   kConv,
-  kAttention
+  kAttention,
+  kFp32Matmul  // a product that is computed in fp32 at any precision
 };  // which efficiency factor applies
 
 struct OpWork {
@@ -31,6 +32,7 @@ struct WorkContext {
   const Block& block;
   int64_t batch = 1;           // samples
   int64_t parameter_size = 4;  // bytes of one parameter at compute precision
+  AttentionKernel attention = AttentionKernel::kFlash;
 };
 
 OpWork forward_work(const WorkContext& context, const Op& op);

@@ -150,6 +150,16 @@ void derive_states(BlockGraph& graph);
 // what is trainable).
 std::string graph_hash(const BlockGraph& graph);
 
+// How attention is computed: fused, with no score matrix in memory, or by LibTorch's products with
+// a softmax between them, all in fp32 whatever the operands are.
+enum class AttentionKernel { kFlash, kMath };
+
+// Bytes a sample of one fp32 score matrix, [heads, queries, keys], of an attention operation.
+int64_t score_bytes(const Block& block, const Op& op);
+// Bytes a sample that AttentionKernel::kMath makes and keeps: the softmax's result, q and k scaled,
+// and v where it is not fp32 already.
+int64_t math_attention_bytes(const Block& block, const Op& op);
+
 // What one operation keeps for its backward pass; see graph/saved.cc and docs/graph.md for the rule
 // of each kind.
 struct SavedTensors {
@@ -159,6 +169,7 @@ struct SavedTensors {
 // Of the whole block in its state (after `derive_states`), counting each tensor once. Inputs of the
 // block may be among them, each at its position. Nothing for a block that does not reach the loss:
 // it never runs.
-SavedTensors saved_for_backward(const Block& block, const std::vector<bool>& input_carries_grad);
+SavedTensors saved_for_backward(const Block& block, const std::vector<bool>& input_carries_grad,
+                                AttentionKernel attention = AttentionKernel::kFlash);
 
 }  // namespace stagecraft

@@ -70,5 +70,20 @@ TEST(ShippedClusters, MixedCardsRunAtTheirOwnSpeed) {
             costs.of_rank(2).blocks.at(block).forward.median);
 }
 
+// Level 0 at 512 px has 4,096 rows and 8 heads: a score matrix of 512 MiB in fp32.
+TEST(ShippedClusters, MathAttentionShowsWhatFusedAttentionSaves) {
+  Device device = read_device(kConfigs + "devices/rtx3090.yaml");
+  const BlockGraph graph = build_training_graph(
+      read_model_config(kConfigs + "models/sd15_controlnet.yaml"), 512, 512, {}, "fp16");
+  const std::string name = "controlnet.down_blocks.0.attentions.0";
+  const BlockCost flash = analytic_cost_table(graph, device, "fp16", 1).blocks.at(name);
+  device.attention = AttentionKernel::kMath;
+  const BlockCost math = analytic_cost_table(graph, device, "fp16", 1).blocks.at(name);
+  EXPECT_GT(math.saved_internal.mib(), flash.saved_internal.mib() + 512);
+  // Two more of them in its backward pass, when what the feed-forward part kept is free already.
+  EXPECT_GT(math.workspace_backward.mib(), flash.workspace_backward.mib() + 900);
+  EXPECT_GT(math.forward.median.count, 2 * flash.forward.median.count);
+}
+
 }  // namespace
 }  // namespace stagecraft

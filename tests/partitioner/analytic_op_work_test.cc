@@ -62,6 +62,22 @@ TEST(AnalyticOpWork, AttentionCountsTwoProductsForwardAndFiveBackward) {
                    5 * product);
 }
 
+TEST(AnalyticOpWork, MathAttentionPassesOverItsScores) {
+  const OneOp attention =
+      one_op(OpKind::kAttention, {{64, 320}, {77, 320}, {77, 320}, {64, 320}}, {}, {8, 0});
+  WorkContext context = attention.context(2, 2);
+  context.attention = AttentionKernel::kMath;
+  const double product = 2.0 * 2 * 64 * 77 * 320, scores = 4.0 * 2 * 8 * 64 * 77;
+  const double operands = 4.0 * 2 * (64 + 77 + 77 + 64) * 320;
+  const OpWork forward = forward_work(context, attention.op);
+  EXPECT_EQ(forward.kind, WorkKind::kFp32Matmul);
+  EXPECT_DOUBLE_EQ(forward.flops, 2 * product);
+  EXPECT_DOUBLE_EQ(forward.bytes, 4 * scores + 2 * operands);
+  const OpWork backward = input_gradient_work(context, attention.op, attention.all());
+  EXPECT_DOUBLE_EQ(backward.flops, 4 * product);
+  EXPECT_DOUBLE_EQ(backward.bytes, 7 * scores + 4 * operands);
+}
+
 TEST(AnalyticOpWork, CausalAttentionHalvesTheProducts) {
   const OneOp attention =
       one_op(OpKind::kAttention, {{64, 32}, {64, 32}, {64, 32}, {64, 32}}, {}, {4, 1});

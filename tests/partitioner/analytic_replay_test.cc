@@ -140,5 +140,38 @@ TEST(AnalyticReplay, NoGradientNoBackward) {
   EXPECT_EQ(b.replay(false, {}).backward, 0);
 }
 
+// Two heads over 16 rows of 8: scores of 2 * 16 * 16 * 4 bytes, operands of 16 * 8 * 4.
+BlockOf attention_of(int64_t rows) {
+  BlockOf b;
+  b.block.tensors[0].shape = {rows, 8};
+  b.op(OpKind::kAttention, {0, 0, 0}, {rows, 8}, {}, {2, 0});
+  return b;
+}
+constexpr int64_t kScores = 2048, kRows = 512;
+const ReplayOptions kMathOptions{.attention = AttentionKernel::kMath};
+
+TEST(AnalyticReplay, MathAttentionMakesASecondScoreMatrix) {
+  const BlockOf b = attention_of(16);
+  // Nothing kept: both score matrices and the scaled q and k are scratch.
+  EXPECT_EQ(b.replay(false, {}, kMathOptions).forward, 2 * kScores + 2 * kRows);
+  EXPECT_EQ(b.replay(true, {0}, kMathOptions).forward, kScores);
+  // Gradients of scores and softmax; those of q, k and v beside the input's.
+  EXPECT_EQ(b.replay(true, {0}, kMathOptions).backward, 2 * kScores + 2 * kRows);
+}
+
+TEST(AnalyticReplay, MathAttentionOfHalfPrecisionCopiesItsOperands) {
+  BlockOf b = attention_of(16);
+  for (LocalTensor& tensor : b.block.tensors) tensor.dtype = DType::kF16;
+  // Beside the scores: the result in fp32, then all gradients in fp32, then in fp16.
+  EXPECT_EQ(b.replay(true, {}, kMathOptions).forward, kScores + kRows);
+  EXPECT_EQ(b.replay(true, {}, kMathOptions).backward, 2 * kScores + 4 * kRows + 2 * kRows / 2);
+}
+
+TEST(AnalyticReplay, MathAttentionGrowsWithTheSquareOfItsRows) {
+  const int64_t once = attention_of(64).replay(true, {0}, kMathOptions).backward;
+  const int64_t twice = attention_of(128).replay(true, {0}, kMathOptions).backward;
+  EXPECT_GT(twice, 3 * once);
+}
+
 }  // namespace
 }  // namespace stagecraft

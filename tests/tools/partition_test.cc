@@ -191,6 +191,21 @@ TEST_F(PartitionProgram, ProfileForOtherDevicesIsRefused) {
   EXPECT_THAT(refused.err, HasSubstr("cluster 4x3090 has rtx3090"));
 }
 
+TEST_F(PartitionProgram, ACapIsOneSizeHoweverItIsWritten) {
+  const auto plan_with = [&](const std::string& cap) {
+    const ProgramEnd made = run(job() + "--memory-cap " + cap + " -o " + plan());
+    EXPECT_EQ(made.code, 0) << made.err;
+    return read_file(plan(), 4 << 20);
+  };
+  const std::string plain = plan_with("1024");
+  EXPECT_EQ(plan_with("1GiB"), plain);
+  EXPECT_EQ(plan_with("1024MiB,1GiB,1024,1GiB"), plain);
+  const ProgramEnd refused = run(job() + "--memory-cap 1GB -o " + plan());
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--memory-cap: 1GB is no size: write 20GiB, 20480MiB or "
+                                     "20480 (MiB)"));
+}
+
 TEST_F(PartitionProgram, PlanThatCannotFitIsRefusedWithTheNumbers) {
   const ProgramEnd refused = run(job() + "--memory-cap 130 -o " + plan());
   EXPECT_EQ(refused.code, 13);
