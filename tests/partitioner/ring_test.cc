@@ -12,7 +12,7 @@
 namespace stagecraft {
 namespace {
 
-constexpr int64_t kMib = 1 << 20;
+constexpr int64_t kOneMib = 1 << 20;
 using Ready = std::vector<ReadyGradients>;
 
 TEST(Ring, PassesOneNthInEachRound) {
@@ -53,12 +53,13 @@ TEST(GradientBuckets, AreCompleteWhenTheirBlockIs) {
 // 30 MiB ready at 10, 30 more at 20: buckets of 25 at 10 and at 20, and 10 that are left at 20. A
 // bucket takes 4 ns a MiB.
 TEST(GradientBuckets, WaitForTheirLastByteAndForEachOther) {
-  const auto duration = [](Bytes bytes) { return Nanos{bytes.count / kMib * 4}; };
-  const Ready pass = {{.at = {10}, .bytes = {30 * kMib}}, {.at = {20}, .bytes = {30 * kMib}}};
+  const auto duration = [](Bytes bytes) { return Nanos{bytes.count / kOneMib * 4}; };
+  const Ready pass = {{.at = {10}, .bytes = {30 * kOneMib}}, {.at = {20}, .bytes = {30 * kOneMib}}};
   EXPECT_EQ(end_of_buckets({pass}, duration), Nanos{10 + 100 + 100 + 40});
   // A second pass starts its own buckets: 10 left of the first are not mixed with it.
-  EXPECT_EQ(end_of_buckets({pass, {{.at = {1000}, .bytes = {5 * kMib}}}}, duration), Nanos{1020});
-  EXPECT_EQ(end_of_buckets({pass, {{.at = {30}, .bytes = {5 * kMib}}}}, duration), Nanos{270});
+  EXPECT_EQ(end_of_buckets({pass, {{.at = {1000}, .bytes = {5 * kOneMib}}}}, duration),
+            Nanos{1020});
+  EXPECT_EQ(end_of_buckets({pass, {{.at = {30}, .bytes = {5 * kOneMib}}}}, duration), Nanos{270});
   EXPECT_EQ(end_of_buckets({{}}, duration), Nanos{});
 }
 

@@ -11,13 +11,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr int64_t kMib = 1 << 20;
+constexpr int64_t kWayMib = 1 << 20;
 
 Alternative way(const std::string& name, int64_t mib, int64_t ms, int64_t exposed_ms = 0) {
   return {.name = name,
           .how = "so",
-          .memory = {mib * kMib},
-          .device_memory = {100 * kMib},
+          .memory = {mib * kWayMib},
+          .device_memory = {100 * kWayMib},
           .step = {ms * 1'000'000},
           .exposed = {exposed_ms * 1'000'000}};
 }
