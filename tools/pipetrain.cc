@@ -8,6 +8,7 @@
 #include "pipeline/launch/rank_environment.h"
 #include "pipeline/train/children.h"
 #include "pipeline/train/session.h"
+#include "pipetrain_rehearse.h"
 
 namespace stagecraft {
 namespace {
@@ -58,6 +59,10 @@ CommandLine read_command_line(int argc, char** argv) {
       "Trains a plan made by `partition`: one process per rank, bit for bit the result of one "
       "process.",
       "pipetrain"};
+  app.footer(
+      "`pipetrain --rehearse plan.yaml` tries a plan without weights or data; its own flags: "
+      "`pipetrain "
+      "--rehearse plan.yaml --help`.");
   add_version(app);
   uint64_t init_random = 0;
   app.add_option("--plan", options.plan, "plan.yaml, made by `partition`")
@@ -153,6 +158,7 @@ CommandLine read_command_line(int argc, char** argv) {
 
 int body(int argc, char** argv) {
   auto environment = rank_environment();
+  if (wants_rehearsal(argc, argv)) return rehearse(argc, argv, environment);
   const CommandLine line = read_command_line(argc, argv);
   if (line.help_only) return 0;
   if (environment) return static_cast<int>(run_child(line.options, *environment));

@@ -93,7 +93,8 @@ struct RankExecutor::State {
     auto found = values.find({value, micro_batch});
     if (found == values.end()) {
       if (value_at(value).producer < 0) {
-        put_value(value, micro_batch, data.local_input(value, micro_batch));
+        put_value(value, micro_batch,
+                  data.local_input(value, micro_batch).to(to_torch(value_at(value).dtype)));
       } else {
         finish_receive(Direction::kForward, value, micro_batch);
       }

@@ -64,7 +64,7 @@ StepData::Loss StepData::loss(const at::Tensor& prediction_nchw, int micro_batch
                              : draws_.size();
   const double scale =
       2.0 / (static_cast<double>(error_nchw[0].numel()) * static_cast<double>(samples));
-  return {.of_samples = losses, .gradient = error_nchw * scale};
+  return {.of_samples = losses, .gradient = (error_nchw * scale).to(prediction_nchw.scalar_type())};
 }
 
 std::span<const Draw> StepData::draws_of(int micro_batch) const {

@@ -42,7 +42,7 @@ void show_cache_progress(const CacheProgress& progress) {
   }
 }
 
-ExitCode encode(const Job& job, ProgressPage& page) {
+LoopEnd encode(const Job& job, ProgressPage& page) {
   at::set_num_threads(job.options.threads_per_rank);
   page.set_section(Section::kLoad, -1);
   const Dataset dataset = read_dataset(job.options.data);
@@ -67,11 +67,10 @@ ExitCode encode(const Job& job, ProgressPage& page) {
                   summary.images, summary.captions, summary.encoded_images,
                   summary.encoded_captions));
   write_file_atomically(manifest_note(job.options), summary.manifest);
-  page.set_goodbye();
-  return ExitCode::kOk;
+  return LoopEnd::kFinished;
 }
 
-ExitCode train(const Job& job, RankEnvironment& environment) {
+LoopEnd train(const Job& job, RankEnvironment& environment) {
   ProgressPage& page = environment.page;
   page.set_section(Section::kConnect, -1);
   SocketWorldOptions options = environment.socket_options();
@@ -85,13 +84,11 @@ ExitCode train(const Job& job, RankEnvironment& environment) {
                          .height = train.height,
                          .seed = job.options.seed,
                          .caption_dropout = job.options.caption_dropout});
-  const LoopEnd end = run_rank(job, samples, dataset.index_hash,
-                               {.comm = *world.communicator,
-                                .control = *world.control,
-                                .page = page,
-                                .stop = stop_requested});
-  page.set_goodbye();
-  return end == LoopEnd::kFinished ? ExitCode::kOk : ExitCode::kTerminated;
+  return run_rank(job, samples, dataset.index_hash,
+                  {.comm = *world.communicator,
+                   .control = *world.control,
+                   .page = page,
+                   .stop = stop_requested});
 }
 
 }  // namespace
@@ -99,6 +96,16 @@ ExitCode train(const Job& job, RankEnvironment& environment) {
 std::string manifest_note(const TrainOptions& options) { return options.out + "/.cache-manifest"; }
 
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
+  return run_as_child(environment, [&](const std::atomic<bool>&) {
+    const char* role = std::getenv(kRoleVariable);
+    const Job job = load_job(options);
+    const bool encodes = role != nullptr && std::string_view(role) == kEncoderRole;
+    return encodes ? encode(job, environment.page) : train(job, environment);
+  });
+}
+
+ExitCode run_as_child(RankEnvironment& environment,
+                      const std::function<LoopEnd(const std::atomic<bool>& stop)>& body) {
   struct sigaction action{};
   action.sa_handler = request_stop;
   sigaction(SIGTERM, &action, nullptr);
@@ -108,12 +115,9 @@ ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
     return code;
   };
   try {
-    const char* role = std::getenv(kRoleVariable);
-    const Job job = load_job(options);
-    if (role != nullptr && std::string_view(role) == kEncoderRole) {
-      return encode(job, environment.page);
-    }
-    return train(job, environment);
+    const LoopEnd end = body(stop_requested);
+    environment.page.set_goodbye();
+    return end == LoopEnd::kFinished ? ExitCode::kOk : ExitCode::kTerminated;
   } catch (const PeerLostError& error) {
     return fail(error.code(), error.what(), true);
   } catch (const Error& error) {

@@ -2,7 +2,11 @@
 // ranks.
 #pragma once
 
+#include <atomic>
+#include <functional>
+
 #include "pipeline/launch/rank_environment.h"
+#include "pipeline/train/rank_loop.h"
 #include "pipeline/train/train_options.h"
 
 namespace stagecraft {
@@ -18,5 +22,10 @@ std::string manifest_note(const TrainOptions& options);
 // Runs this process's role to its end and returns its exit code. Does not throw: what went wrong is
 // in the page, from where the launcher takes it.
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment);
+
+// How any child runs: SIGTERM sets `stop`, what `body` throws goes to the page, and the exit code
+// is returned. Once in a process.
+ExitCode run_as_child(RankEnvironment& environment,
+                      const std::function<LoopEnd(const std::atomic<bool>& stop)>& body);
 
 }  // namespace stagecraft

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/sha256.h"
 
 namespace stagecraft {
 namespace {
@@ -26,7 +27,32 @@ std::vector<std::string> fields(const std::string& text) {
   return result;
 }
 
+std::string message_table_hash(const Schedule& schedule) {
+  std::string text;
+  for (const Message& message : schedule.messages) {
+    text += fmt::format("{}>{} mb {} {} bytes:", message.src_rank, message.dst_rank,
+                        message.micro_batch, message.bytes.count);
+    for (const MessageItem& item : message.items) text += fmt::format(" {}", item.value);
+    text += message.direction == Direction::kForward ? " F\n" : " B\n";
+  }
+  return sha256_hex(text);
+}
+
 }  // namespace
+
+HandshakeFacts facts_of_plan(const Plan& plan, const BlockGraph& graph, const Schedule& schedule,
+                             int ranks) {
+  if (static_cast<size_t>(ranks) != schedule.ranks.size()) {
+    throw ConfigError(
+        fmt::format("the plan is for {} ranks, {} were started", schedule.ranks.size(), ranks),
+        ExitCode::kPlanMismatch);
+  }
+  return {{"plan", plan_hash(plan)},
+          {"model graph", graph.model + " " + graph_hash(graph)},
+          {"message table", message_table_hash(schedule)},
+          {"world size", std::to_string(ranks)},
+          {"precision", plan.train.precision}};
+}
 
 void compare_with_all_ranks(const HandshakeFacts& facts, ControlChannel& control) {
   const auto texts = control.all_gather("handshake", encode(facts));

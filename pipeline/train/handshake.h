@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "partitioner/plan/plan.h"
 #include "pipeline/comm/communicator.h"
 
 namespace stagecraft {
@@ -13,6 +14,11 @@ namespace stagecraft {
 // Named facts that must be equal on all ranks, in a fixed order: ("plan", hash), ("precision",
 // "fp32"), ...
 using HandshakeFacts = std::vector<std::pair<std::string, std::string>>;
+
+// What every run of a plan compares. Throws ConfigError (exit 4) when the plan is for another
+// number of ranks.
+HandshakeFacts facts_of_plan(const Plan& plan, const BlockGraph& graph, const Schedule& schedule,
+                             int ranks);
 
 // Throws ConfigError (exit 4) on every rank when one rank differs from rank 0: fact, rank, both
 // values. Blocks.

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "partitioner/base/error.h"
-#include "partitioner/base/sha256.h"
 #include "partitioner/plan/measured.h"
 #include "pipeline/exec/autograd_runner.h"
 #include "pipeline/exec/optimizer.h"
@@ -108,45 +107,24 @@ class Loop {
 
  private:
   void shake_hands(const WeightSource& weights) {
-    const TrainConfig& train = job_.plan.train;
     const TrainOptions& options = job_.options;
     const OptimizerConfig& optimizer = options.optimizer;
     control_.enter(Section::kConnect);
-    compare_with_all_ranks(
-        {{"plan", plan_hash(job_.plan)},
-         {"model graph", job_.graph.model + " " + graph_hash(job_.graph)},
-         {"message table", message_table_hash()},
-         {"world size", std::to_string(comm_.size())},
-         {"precision", train.precision},
-         {"weights", weights.identity("unet")},
-         {"data", data_identity_},
-         {"seed", std::to_string(options.seed)},
-         {"steps", std::to_string(options.steps)},
-         {"evaluation batches", std::to_string(options.evaluate_batches)},
-         {"caption dropout", fmt::format("{}", options.caption_dropout)},
-         {"threads", std::to_string(at::get_num_threads())},
-         {"optimizer",
-          fmt::format("lr {} betas {} {} eps {} decay {} warm-up {} clip {}",
-                      optimizer.learning_rate, optimizer.beta1, optimizer.beta2, optimizer.eps,
-                      optimizer.weight_decay, optimizer.warmup_steps, optimizer.max_grad_norm)}},
-        control_.channel());
-    const int ranks = job_.resolved.placement.ranks();
-    if (comm_.size() != ranks) {
-      throw ConfigError(
-          fmt::format("the plan is for {} ranks, {} were started", ranks, comm_.size()),
-          ExitCode::kPlanMismatch);
-    }
-  }
-
-  std::string message_table_hash() const {
-    std::string text;
-    for (const Message& message : job_.resolved.schedule.messages) {
-      text += fmt::format("{}>{} mb {} {} bytes:", message.src_rank, message.dst_rank,
-                          message.micro_batch, message.bytes.count);
-      for (const MessageItem& item : message.items) text += fmt::format(" {}", item.value);
-      text += message.direction == Direction::kForward ? " F\n" : " B\n";
-    }
-    return sha256_hex(text);
+    HandshakeFacts facts =
+        facts_of_plan(job_.plan, job_.graph, job_.resolved.schedule, comm_.size());
+    facts.insert(facts.end(),
+                 {{"weights", weights.identity("unet")},
+                  {"data", data_identity_},
+                  {"seed", std::to_string(options.seed)},
+                  {"steps", std::to_string(options.steps)},
+                  {"evaluation batches", std::to_string(options.evaluate_batches)},
+                  {"caption dropout", fmt::format("{}", options.caption_dropout)},
+                  {"threads", std::to_string(at::get_num_threads())},
+                  {"optimizer", fmt::format("lr {} betas {} {} eps {} decay {} warm-up {} clip {}",
+                                            optimizer.learning_rate, optimizer.beta1,
+                                            optimizer.beta2, optimizer.eps, optimizer.weight_decay,
+                                            optimizer.warmup_steps, optimizer.max_grad_norm)}});
+    compare_with_all_ranks(facts, control_.channel());
   }
 
   LoopEnd train(RankExecutor& executor, RankParameters& parameters, StepObserver& observer) {

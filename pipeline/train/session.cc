@@ -139,6 +139,8 @@ void print_report(const Job& job) {
   say(balance_text(make_report(job.plan, job.graph, job.resolved.placement, options)));
 }
 
+}  // namespace
+
 std::vector<std::string> stage_labels(const Placement& placement) {
   std::vector<std::string> labels(static_cast<size_t>(placement.ranks()));
   for (int stage = 0; stage < placement.stages(); ++stage) {
@@ -148,8 +150,6 @@ std::vector<std::string> stage_labels(const Placement& placement) {
   }
   return labels;
 }
-
-}  // namespace
 
 ExitCode run_session(const TrainOptions& options, const std::vector<std::string>& command) {
   const Job job = load_job(options);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "partitioner/base/error.h"
+#include "partitioner/graph/placement.h"
 #include "pipeline/train/train_options.h"
 
 namespace stagecraft {
@@ -14,5 +15,8 @@ namespace stagecraft {
 // program with its arguments, for the children. Returns the exit code; on failure of a rank the
 // one-line reason is thrown as Error with that code.
 ExitCode run_session(const TrainOptions& options, const std::vector<std::string>& command);
+
+// By rank: "stage 2", "stage 0, 2".
+std::vector<std::string> stage_labels(const Placement& placement);
 
 }  // namespace stagecraft
