@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxMeasuredBytes = 4 << 20;
-constexpr const char* kMeasuredFormat = "stagecraft measured 1";
+constexpr const char* kMeasuredFormat = "stagecraft measured 2";
 
 MeasuredRank read_rank(const json& object, const std::string& where, const std::string& path) {
   JsonFields fields(object, where, path);
@@ -26,7 +26,10 @@ MeasuredRank read_rank(const json& object, const std::string& where, const std::
   rank.peak_allocator = {fields.count("peak_allocator")};
   rank.peak_rss = {fields.count("peak_rss")};
   rank.base_rss = {fields.count("base_rss")};
+  rank.grown_files = {fields.count("grown_files")};
+  rank.grown_heap = {fields.count("grown_heap")};
   rank.busy_seconds = fields.number("busy_seconds");
+  rank.busy_cpu_seconds = fields.number("busy_cpu_seconds");
   rank.step_seconds = fields.number("step_seconds");
   rank.cpu_seconds = fields.number("cpu_seconds");
   fields.finish();
@@ -36,8 +39,7 @@ MeasuredRank read_rank(const json& object, const std::string& where, const std::
 }  // namespace
 
 bool is_measured(MemoryLine line) {
-  return line != MemoryLine::kRecompute && line != MemoryLine::kCommBuffers &&
-         line != MemoryLine::kSlack;
+  return line != MemoryLine::kCommBuffers && line != MemoryLine::kSlack;
 }
 
 json to_json(const RankMemory& memory) {
@@ -55,10 +57,11 @@ json to_json(const MeasuredRank& rank) {
     const auto id = static_cast<MemoryLine>(line);
     if (!is_measured(id)) memory.erase(std::string(key_of(id)));
   }
-  return {{"memory", std::move(memory)},       {"peak_allocator", rank.peak_allocator.count},
-          {"peak_rss", rank.peak_rss.count},   {"base_rss", rank.base_rss.count},
-          {"busy_seconds", rank.busy_seconds}, {"step_seconds", rank.step_seconds},
-          {"cpu_seconds", rank.cpu_seconds}};
+  return {{"memory", std::move(memory)},           {"peak_allocator", rank.peak_allocator.count},
+          {"peak_rss", rank.peak_rss.count},       {"base_rss", rank.base_rss.count},
+          {"grown_files", rank.grown_files.count}, {"grown_heap", rank.grown_heap.count},
+          {"busy_seconds", rank.busy_seconds},     {"busy_cpu_seconds", rank.busy_cpu_seconds},
+          {"step_seconds", rank.step_seconds},     {"cpu_seconds", rank.cpu_seconds}};
 }
 
 std::string to_json(const Measured& measured) {

@@ -11,8 +11,8 @@
 
 namespace stagecraft {
 
-// Lines that a CPU rank can tell apart. Not: rebuilt tensors, which its allocator counts as
-// activations; buffers of the transport, which lie in the kernel; slack, an allowance of the plan.
+// Lines that a CPU rank can tell apart. Not: buffers of the transport, which lie in the kernel;
+// slack, an allowance of the plan.
 bool is_measured(MemoryLine line);
 
 struct MeasuredRank {
@@ -20,9 +20,13 @@ struct MeasuredRank {
                          // lines that are not measured stay 0
   Bytes peak_allocator;  // the allocator's peak: equals memory.without_base()
   Bytes peak_rss, base_rss;  // resident size: highest, and before anything of the model was loaded
-  double busy_seconds = 0;   // computing, mean of a step
-  double step_seconds = 0;   // wall time, mean of a step
-  double cpu_seconds = 0;    // processor time of all threads, mean of a step
+  // What the resident size grew by since then, until the end of training: pages of files (code and
+  // tables of libraries, read in on first use) and others (tensors, what the heap keeps for later).
+  Bytes grown_files, grown_heap;
+  double busy_seconds = 0;      // in blocks, mean of a step
+  double busy_cpu_seconds = 0;  // of it: the rank's thread on a core; the rest waits for one
+  double step_seconds = 0;      // wall time, mean of a step
+  double cpu_seconds = 0;       // processor time of all threads, mean of a step
   bool operator==(const MeasuredRank&) const = default;
 };
 

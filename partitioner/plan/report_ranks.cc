@@ -41,6 +41,9 @@ void write_measured_rank(std::string& out, size_t index, const ReportRank& rank)
   const double busy = rank.predicted.busy.millis(), busy_seen = measured.busy_seconds * 1e3;
   out += row(fmt::format("busy, ms ({:.1f} %)", rank.time_share * 100), grouped(busy, 1),
              grouped(busy_seen, 1), ratio_of(busy_seen, busy));
+  const double on_a_core = measured.busy_cpu_seconds * 1e3;
+  out += row("  of it on a core, ms", grouped(busy, 1), grouped(on_a_core, 1),
+             ratio_of(on_a_core, busy));
   const auto line = [&](std::string_view name, Bytes predicted, Bytes seen) {
     if (predicted.count == 0 && seen.count == 0) return;
     out += row(fmt::format("{}, MiB", name), mib_number(predicted), mib_number(seen),
@@ -56,10 +59,11 @@ void write_measured_rank(std::string& out, size_t index, const ReportRank& rank)
     }
   }
   line("total", rank.predicted.memory.total(), measured.memory.total());
+  const Bytes other = std::max(Bytes{}, measured.grown_heap - measured.peak_allocator);
   out += fmt::format(
-      "    resident size grew by {} over the base of {}; the model without base says {}\n",
-      mib_text(measured.peak_rss - measured.base_rss), mib_text(measured.base_rss),
-      mib_text(rank.predicted.memory.without_base()));
+      "    resident size {}: base {}, tensors {}, libraries read in since {}, other heap {}\n",
+      mib_text(measured.peak_rss), mib_text(measured.base_rss), mib_text(measured.peak_allocator),
+      mib_text(measured.grown_files), mib_text(other));
   out += fmt::format("    processor time {:.1f} ms a step\n", measured.cpu_seconds * 1e3);
 }
 

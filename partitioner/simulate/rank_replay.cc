@@ -15,10 +15,10 @@ namespace {
 // A tensor counts once, however many hold it.
 struct Tensor {
   Bytes bytes;
-  int holds = 0;           // consumers, messages to send and blocks that keep it
-  int sends = 0;           // of these: sends under way
-  bool is_unused = false;  // received, and nothing here has used it yet
-  bool in_boundary() const { return is_unused || sends > 0; }
+  int holds = 0;     // consumers, messages to send and blocks that keep it
+  int sends = 0;     // of these: sends under way
+  int message = -1;  // that brought it, until something here uses one of the message's tensors
+  bool in_boundary() const { return message >= 0 || sends > 0; }
 };
 
 using ValueKey = std::pair<int, int>;           // value, micro-batch
@@ -48,7 +48,7 @@ class Replay {
           send(action.message);
           break;
         case ActionKind::kReceive:
-          receive(in_.schedule.messages[action.message]);
+          receive(action.message);
           break;
         case ActionKind::kReduce:
           break;
@@ -151,7 +151,7 @@ class Replay {
   void use_value(int value, int j) {
     const auto entry = values_.find({value, j});
     if (entry != values_.end()) {
-      change(entry->second, [](Tensor& tensor) { tensor.is_unused = false; });
+      take_in(entry->second.message);
       return;
     }
     check(in_.graph.values[value].producer < 0,
@@ -208,7 +208,7 @@ class Replay {
   void use_gradient(const GradientKey& key) {
     const auto entry = gradients_.find(key);
     check(entry != gradients_.end(), "a gradient is used that was neither computed nor received");
-    change(entry->second, [](Tensor& tensor) { tensor.is_unused = false; });
+    take_in(entry->second.message);
   }
 
   void rebuild(int b, int j) {
@@ -255,21 +255,40 @@ class Replay {
     }
   }
 
-  void receive(const Message& message) {
+  // Calls with the tensors' map and key, and how many hold one here.
+  template <typename Apply>
+  void for_each_received(int id, const Apply& apply) {
+    const Message& message = in_.schedule.messages[id];
     const int j = message.micro_batch;
     for (const MessageItem& item : message.items) {
-      Tensor tensor{.bytes = value_bytes(item.value, j), .holds = 1, .sends = 0, .is_unused = true};
       if (message.direction == Direction::kForward) {
-        tensor.holds = uses_[item.value];
-        add(values_, ValueKey{item.value, j}, tensor);
+        apply(values_, ValueKey{item.value, j}, uses_[item.value]);
         continue;
       }
       for (const Hop& hop : in_.flow.backward) {
         if (hop.value == item.value && hop.from_stage == message.src_stage) {
-          add(gradients_, GradientKey{item.value, j, hop.to_stage}, tensor);
+          apply(gradients_, GradientKey{item.value, j, hop.to_stage}, 1);
         }
       }
     }
+  }
+
+  void receive(int id) {
+    for_each_received(id, [&](auto& tensors, const auto& key, int holds) {
+      add(tensors, key,
+          {.bytes = value_bytes(std::get<0>(key), std::get<1>(key)),
+           .holds = holds,
+           .sends = 0,
+           .message = id});
+    });
+  }
+
+  // The executor takes a message's tensors together, when the first of them is wanted.
+  void take_in(int id) {
+    if (id < 0) return;
+    for_each_received(id, [&](auto& tensors, const auto& key, int) {
+      change(tensors.at(key), [](Tensor& tensor) { tensor.message = -1; });
+    });
   }
 
   template <typename Apply>
@@ -289,6 +308,7 @@ class Replay {
     for_each_sent(id, [&](auto& tensors, const auto& key) {
       const auto entry = tensors.find(key);
       check(entry != tensors.end(), "a tensor is sent that is not there");
+      take_in(entry->second.message);
       change(entry->second, [](Tensor& tensor) { ++tensor.sends; });
     });
     sends_.push_back(id);

@@ -14,6 +14,7 @@
 #include "partitioner/base/mistakes.h"
 #include "partitioner/schedule/flow.h"
 #include "pipeline/exec/gradient_sums.h"
+#include "pipeline/exec/thread_clock.h"
 #include "pipeline/exec/tracking_allocator.h"
 #include "pipeline/exec/transfers.h"
 
@@ -28,6 +29,12 @@ using Key = std::pair<int, int>;
 struct HeldValue {
   at::Tensor tensor;
   int uses = 0;  // consumers and messages on this rank that are still to come
+};
+
+// Until a block's backward pass is over.
+struct Kept {
+  std::unique_ptr<KeptByBlock> by_block;
+  Bytes rebuilt;  // what of it a second run of the block has made; 0 after a first run
 };
 
 }  // namespace
@@ -47,9 +54,10 @@ struct RankExecutor::State {
   Transfers transfers;
   std::map<Key, HeldValue> values;
   GradientSums gradients;                                      // by value
-  std::map<Key, std::unique_ptr<KeptByBlock>> kept;            // by block
+  std::map<Key, Kept> kept;                                    // by block
   std::map<Key, std::vector<at::Tensor>> inputs_to_run_again;  // of recomputed blocks
   std::map<Key, at::Tensor> deferred;  // output gradients that W still needs, by block
+  Bytes rebuilt;                       // by all blocks that ran again
   StepOutput output;
   ActionTimes* times = nullptr;
   Clock::time_point first_block;  // of the action under way; zero before
@@ -166,11 +174,19 @@ struct RankExecutor::State {
     transfers.post_send(index, std::move(tensors));
   }
 
-  // Measures what is done while it lives: the run of one block.
+  enum class BlockRun { kForward, kForwardAgain, kBackward };
+
+  // Measures what is done while it lives: the run of one block. `input_gradients`: what a backward
+  // pass leaves behind.
   class InsideBlock {
    public:
-    explicit InsideBlock(State& state)
-        : state_(state), before_(TrackingAllocator::current()), start_(Clock::now()) {
+    InsideBlock(State& state, BlockRun run, Bytes input_gradients = {})
+        : state_(state),
+          run_(run),
+          input_gradients_(input_gradients),
+          before_(TrackingAllocator::current()),
+          start_(Clock::now()),
+          cpu_start_(thread_cpu_time()) {
       TrackingAllocator::reset_mark();
       if (state.times != nullptr && state.first_block == Clock::time_point{}) {
         state.first_block = start_;
@@ -180,19 +196,27 @@ struct RankExecutor::State {
     InsideBlock& operator=(const InsideBlock&) = delete;
     ~InsideBlock() {
       StepOutput& output = state_.output;
+      output.busy_cpu += thread_cpu_time() - cpu_start_;
       output.busy.count +=
           std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start_).count();
       const Bytes peak = TrackingAllocator::mark();
       if (peak <= output.peak.total) return;
-      const Bytes stays = std::max(before_, TrackingAllocator::current());
-      output.peak = {
-          .total = peak, .boundary = state_.transfers.boundary(), .workspace = peak - stays};
+      // What was kept goes while a backward pass runs: its gradients stand on all of it.
+      const Bytes stays =
+          run_ == BlockRun::kBackward ? before_ + input_gradients_ : TrackingAllocator::current();
+      const Bytes more = run_ == BlockRun::kForwardAgain ? stays - before_ : Bytes{};
+      output.peak = {.total = peak,
+                     .boundary = state_.transfers.boundary(),
+                     .recompute = state_.rebuilt + more,
+                     .workspace = std::max(Bytes{}, peak - stays)};
     }
 
    private:
     State& state_;
-    const Bytes before_;
+    const BlockRun run_;
+    const Bytes input_gradients_, before_;
     const Clock::time_point start_;
+    const Nanos cpu_start_;
   };
 
   void forward(int stage, int micro_batch) {
@@ -211,11 +235,12 @@ struct RankExecutor::State {
   }
 
   at::Tensor run_block_only(int index, std::span<const at::Tensor> inputs) {
-    const InsideBlock inside(*this);
+    const InsideBlock inside(*this, BlockRun::kForward);
     return blocks.forward_only(index, inputs);
   }
-  BlockRunner::Forward run_block_and_keep(int index, std::span<const at::Tensor> inputs) {
-    const InsideBlock inside(*this);
+  BlockRunner::Forward run_block_and_keep(int index, std::span<const at::Tensor> inputs,
+                                          BlockRun run) {
+    const InsideBlock inside(*this, run);
     return blocks.forward(index, inputs);
   }
 
@@ -228,8 +253,8 @@ struct RankExecutor::State {
       if (again) inputs_to_run_again[{index, micro_batch}] = std::move(inputs);
       return output;
     }
-    BlockRunner::Forward result = run_block_and_keep(index, inputs);
-    kept[{index, micro_batch}] = std::move(result.kept);
+    BlockRunner::Forward result = run_block_and_keep(index, inputs, BlockRun::kForward);
+    kept[{index, micro_batch}] = {.by_block = std::move(result.kept), .rebuilt = {}};
     return std::move(result.output);
   }
 
@@ -243,11 +268,16 @@ struct RankExecutor::State {
     if (training) gradients.add(plan.graph.output, micro_batch, std::move(loss.gradient));
   }
 
-  std::unique_ptr<KeptByBlock> take_kept(int index, int micro_batch) {
+  Kept take_kept(int index, int micro_batch) {
     auto again = inputs_to_run_again.extract({index, micro_batch});
     if (!again.empty()) {
-      const InsideBlock inside(*this);
-      return blocks.forward(index, again.mapped()).kept;
+      const Bytes before = TrackingAllocator::current();
+      BlockRunner::Forward result =
+          run_block_and_keep(index, again.mapped(), BlockRun::kForwardAgain);
+      result.output = at::Tensor();
+      const Bytes more = TrackingAllocator::current() - before;
+      rebuilt += more;
+      return {.by_block = std::move(result.kept), .rebuilt = more};
     }
     auto node = kept.extract({index, micro_batch});
     check(!node.empty(), "a block's backward pass comes before its forward pass");
@@ -273,21 +303,33 @@ struct RankExecutor::State {
     }
   }
 
+  Bytes input_gradients_of(const Block& block, int micro_batch) const {
+    Bytes sum;
+    for (const int input : block.inputs) {
+      const Value& value = value_at(input);
+      if (!value.carries_grad) continue;
+      sum += value.bytes(plan.micro_batch_sizes[static_cast<size_t>(micro_batch)]);
+    }
+    return sum;
+  }
+
   // B, or I where W is to come.
   BlockRunner::InputGradients backward_inputs(int index, int micro_batch, bool defers_weights) {
     const Block& block = block_at(index);
     at::Tensor gradient = take_gradient(block.output, micro_batch);
-    auto from_forward = take_kept(index, micro_batch);
+    Kept from_forward = take_kept(index, micro_batch);
     const bool deferred_here = defers_weights && block.trainable;
     BlockRunner::InputGradients result;
     {
-      const InsideBlock inside(*this);
-      result = deferred_here ? blocks.backward_inputs(index, *from_forward, gradient)
-                             : blocks.backward(index, std::move(from_forward), gradient);
+      const InsideBlock inside(*this, BlockRun::kBackward, input_gradients_of(block, micro_batch));
+      result = deferred_here ? blocks.backward_inputs(index, *from_forward.by_block, gradient)
+                             : blocks.backward(index, std::move(from_forward.by_block), gradient);
     }
     if (deferred_here) {
       kept[{index, micro_batch}] = std::move(from_forward);
       deferred[{index, micro_batch}] = std::move(gradient);
+    } else {
+      rebuilt -= from_forward.rebuilt;
     }
     return result;
   }
@@ -295,9 +337,12 @@ struct RankExecutor::State {
   void backward_weights(int index, int micro_batch) {
     auto node = deferred.extract({index, micro_batch});
     check(!node.empty(), "W of a block comes before its I");
-    auto from_forward = take_kept(index, micro_batch);
-    const InsideBlock inside(*this);
-    blocks.backward_weights(index, std::move(from_forward), node.mapped());
+    Kept from_forward = take_kept(index, micro_batch);
+    {
+      const InsideBlock inside(*this, BlockRun::kBackward);
+      blocks.backward_weights(index, std::move(from_forward.by_block), node.mapped());
+    }
+    rebuilt -= from_forward.rebuilt;
   }
 
   void note_time(int action, Clock::time_point start, Clock::time_point end) const {

@@ -26,6 +26,7 @@ namespace stagecraft {
 struct PeakMemory {
   Bytes total;      // everything allocated
   Bytes boundary;   // of it: received and not yet used, or handed to a send that is not over
+  Bytes recompute;  // of it: rebuilt by blocks that ran again and have not finished their backward
   Bytes workspace;  // of it: taken inside the block that ran and given back
 };
 
@@ -33,6 +34,7 @@ struct StepOutput {
   std::vector<float> sample_losses;  // in batch order; on the rank of the last stage only
   PeakMemory peak;                   // meaningful when the process holds one rank
   Nanos busy;                        // time inside blocks
+  Nanos busy_cpu;                    // of it: this thread on a core, not waiting for one
 };
 
 enum class RunMode {

@@ -57,7 +57,7 @@ std::vector<RankMemory> planned_memory(const BlockGraph& graph, const ResolvedPl
 // What all ranks take of this machine: each is a process like this one.
 Bytes taken_by(const std::vector<RankMemory>& ranks) {
   Bytes sum;
-  for (const RankMemory& rank : ranks) sum += held_bytes(rank) + resident_bytes();
+  for (const RankMemory& rank : ranks) sum += held_bytes(rank) + resident_now().total();
   return sum;
 }
 

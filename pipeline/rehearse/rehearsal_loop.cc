@@ -75,7 +75,7 @@ class RehearsalLoop {
   LoopEnd run() {
     TrackingAllocator::install();
     at::set_num_threads(1);
-    base_rss_ = resident_bytes();
+    base_rss_ = resident_now().total();
     shake_hands();
     control_.enter(Section::kLoad);
     const auto rank = static_cast<size_t>(comm_.rank());
@@ -224,6 +224,7 @@ class RehearsalLoop {
       mine.memory[line] = planned[line];  // one piece of memory holds them
     }
     mine.memory[MemoryLine::kProcessBase] = base_rss_;
+    mine.memory[MemoryLine::kRecompute] = peak_.recompute;
     mine.memory[MemoryLine::kBoundary] = peak_.boundary;
     mine.memory[MemoryLine::kWorkspace] = peak_.workspace;
     mine.peak_allocator = TrackingAllocator::peak();
@@ -232,6 +233,7 @@ class RehearsalLoop {
     mine.base_rss = base_rss_;
     const auto steps = static_cast<double>(rehearsal_.options.steps);
     for (const Nanos busy : figures_.ranks[rank].busy) mine.busy_seconds += busy.seconds() / steps;
+    mine.busy_cpu_seconds = mine.busy_seconds;  // a sleeping block waits for no core
     for (const Nanos step : figures_.step) mine.step_seconds += step.seconds() / steps;
     mine.cpu_seconds = cpu_seconds_ / steps;
     return control_.gather_plain("measurements", mine);

@@ -14,6 +14,7 @@
 #include "pipeline/exec/autograd_runner.h"
 #include "pipeline/exec/optimizer.h"
 #include "pipeline/exec/rank_executor.h"
+#include "pipeline/exec/rank_memory.h"
 #include "pipeline/exec/tracking_allocator.h"
 #include "pipeline/profile/profiler.h"
 #include "pipeline/train/audit.h"
@@ -64,7 +65,7 @@ class Loop {
   LoopEnd run() {
     TrackingAllocator::install();
     at::set_num_threads(job_.options.threads_per_rank);
-    base_rss_ = resident_bytes();
+    base_ = resident_now();
     const auto weights = open_weights(job_, WeightUse::kTraining);
     shake_hands(*weights);
     control_.enter(Section::kLoad);
@@ -164,6 +165,7 @@ class Loop {
       if (step > 0 || options.steps == 1) {
         ++measured_steps_;
         busy_seconds_ += output.busy.seconds();
+        busy_cpu_seconds_ += output.busy_cpu.seconds();
         step_seconds_ += seconds;
         cpu_seconds_ += process_cpu_seconds() - cpu_start;
       }
@@ -234,23 +236,18 @@ class Loop {
 
   void write_measurements(const RankParameters& parameters) {
     MeasuredRank mine;
-    RankMemory& memory = mine.memory;
-    memory[MemoryLine::kProcessBase] = base_rss_;
-    for (const ParameterSlot& slot : parameters.slots()) {
-      memory[MemoryLine::kWeights] += {static_cast<int64_t>(slot.weight.nbytes())};
-      if (!slot.trained) continue;
-      memory[MemoryLine::kGradients] += {static_cast<int64_t>(slot.gradient.nbytes())};
-      memory[MemoryLine::kOptimizer] +=
-          {static_cast<int64_t>(slot.exp_avg.nbytes() + slot.exp_avg_sq.nbytes())};
-    }
-    memory[MemoryLine::kBoundary] = peak_in_blocks_.boundary;
-    memory[MemoryLine::kWorkspace] = peak_in_blocks_.workspace;
-    memory[MemoryLine::kActivations] = peak_ - memory.without_base();  // the rest
+    mine.memory = memory_at_peak(parameters, peak_in_blocks_, peak_);
+    mine.memory[MemoryLine::kProcessBase] = base_.total();
     const double steps = static_cast<double>(std::max<int64_t>(measured_steps_, 1));
     mine.peak_allocator = peak_;
     mine.peak_rss = peak_resident_bytes();
-    mine.base_rss = base_rss_;
+    mine.base_rss = base_.total();
+    // Files that were mapped at the start may have been given back.
+    const Resident now = resident_now();
+    mine.grown_files = std::max(Bytes{}, now.files - base_.files);
+    mine.grown_heap = std::max(Bytes{}, now.heap - base_.heap);
     mine.busy_seconds = busy_seconds_ / steps;
+    mine.busy_cpu_seconds = busy_cpu_seconds_ / steps;
     mine.step_seconds = step_seconds_ / steps;
     mine.cpu_seconds = cpu_seconds_ / steps;
     const auto all = control_.gather_plain("measurements", mine);
@@ -271,9 +268,9 @@ class Loop {
   ActionTimes times_;  // of the last training step; empty: nobody wants them
   PeakMemory peak_in_blocks_;
   Bytes peak_;  // of the training steps
-  Bytes base_rss_;
+  Resident base_;
   int64_t measured_steps_ = 0;
-  double busy_seconds_ = 0, step_seconds_ = 0, cpu_seconds_ = 0;
+  double busy_seconds_ = 0, busy_cpu_seconds_ = 0, step_seconds_ = 0, cpu_seconds_ = 0;
 };
 
 }  // namespace

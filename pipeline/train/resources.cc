@@ -8,11 +8,12 @@
 
 namespace stagecraft {
 
-Bytes resident_bytes() {
+Resident resident_now() {
   std::ifstream statm("/proc/self/statm");
-  int64_t all = 0, resident = 0;
-  statm >> all >> resident;
-  return {resident * sysconf(_SC_PAGESIZE)};
+  int64_t all = 0, resident = 0, shared = 0;  // proc(5): "shared" are the pages backed by files
+  statm >> all >> resident >> shared;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return {.files = {shared * page}, .heap = {(resident - shared) * page}};
 }
 
 Bytes peak_resident_bytes() {

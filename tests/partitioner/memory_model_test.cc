@@ -211,6 +211,23 @@ TEST(MemoryModel, ReceivedTensorsCountFromTheirPostingOn) {
   EXPECT_EQ(boundary(sender, "R0 F1.0 B1.0 R1 F1.1 B1.1 R2 F1.2 B1.2 R3 F1.3 B1.3 step"), 0);
 }
 
+TEST(MemoryModel, AMessageLeavesTheBoundaryWithItsFirstTensorThatIsUsed) {
+  BlockGraph graph = testing::empty_graph();
+  const int a = add_opaque_block(graph, {0}, false);
+  const int b = add_opaque_block(graph, {0}, false);
+  const int c = add_opaque_block(graph, {a}, true);
+  graph.output = add_opaque_block(graph, {c, b}, true);
+  derive_states(graph);
+  Placement placement = chain_placement(4);
+  placement.stage_of_block = {0, 0, 1, 1};
+  placement.rank_of_stage = {0, 1};
+  CostTable costs = uniform_costs(graph);
+  costs.blocks["block2"].workspace_forward = {5000};  // the peak: b is there and waits
+  const RankMemory memory = predict(graph, placement, costs, {1})[1];
+  EXPECT_EQ(memory[MemoryLine::kBoundary].count, 0);
+  EXPECT_EQ(memory[MemoryLine::kActivations].count, 300);  // a, b and what block2 makes
+}
+
 TEST(MemoryModel, AtMostTwoSendsKeepTheirTensors) {
   const BlockGraph graph = chain_graph(2, /*first_trainable=*/1);
   const Schedule schedule =

@@ -66,7 +66,10 @@ Measured toy_measured() {
     rank.peak_allocator = rank.memory.without_base();
     rank.peak_rss = {60 * kMib};
     rank.base_rss = {6 * kMib};
+    rank.grown_files = {1 * kMib};
+    rank.grown_heap = {53 * kMib};
     rank.busy_seconds = r == 0 ? 0.3 : 0.2;
+    rank.busy_cpu_seconds = rank.busy_seconds / 2;
     rank.step_seconds = 0.5;
     rank.cpu_seconds = 0.35;
     measured.ranks.push_back(rank);
@@ -94,6 +97,22 @@ TEST(Report, MeasuredStandsBesideThePrediction) {
   EXPECT_DOUBLE_EQ(report.measured_balance->time, 1.2);
   EXPECT_THAT(to_text(report),
               HasSubstr("weights, MiB                    25.0        50.0    2.00\n"));
+}
+
+TEST(Report, SaysHowMuchOfTheBusyTimeARankHadACore) {
+  ReportOptions options;
+  options.measured = toy_measured();
+  EXPECT_THAT(to_text(toy_report(options)),
+              HasSubstr("busy, ms (75.0 %)              300.0       300.0    1.00\n"
+                        "      of it on a core, ms          300.0       150.0    0.50\n"));
+}
+
+TEST(Report, SaysWhatTheResidentSizeHoldsBesideTensors) {
+  ReportOptions options;
+  options.measured = toy_measured();
+  EXPECT_THAT(to_text(toy_report(options)),
+              HasSubstr("resident size 60.0 MiB: base 6.0 MiB, tensors 50.0 MiB, libraries read in "
+                        "since 1.0 MiB, other heap 3.0 MiB\n"));
 }
 
 TEST(Report, LineWithoutAMeasurementIsShownAsPredictedOnly) {
