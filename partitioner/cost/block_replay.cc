@@ -7,9 +7,10 @@
 namespace stagecraft {
 namespace {
 
-// oneDNN keeps channels in groups of 8 (AVX2; 16 with AVX-512, where all channel counts of Stable
-// Diffusion but 4 divide alike), and reads fewer than 8 input channels as they are.
-constexpr int64_t kChannelGroup = 8;
+// oneDNN keeps channels in groups of a vector's length: 16 with AVX-512; 8 with AVX2, which then
+// takes less. Of Stable Diffusion's channel counts only those of latents and hints do not divide by
+// both. Half precision in tensor cores wants 8.
+constexpr int64_t kCpuChannelGroup = 16, kSmallChannelGroup = 8;
 
 // Fused attention works through tiles of queries and keys, one buffer a thread (LibTorch 2.11,
 // CPU).
@@ -41,7 +42,32 @@ struct ConvScratch {
   int64_t patches = 0;
 };
 
-ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& options) {
+enum class ConvPass { kForward, kInputs, kWeights };
+
+// Fewer channels than a group are read as they are, or (8 and more, for the weights' gradient) in
+// groups of 8.
+struct ConvLayout {
+  int64_t group = kSmallChannelGroup;
+  bool copies_source = true;
+};
+
+ConvLayout conv_layout(int64_t in, ConvPass pass, bool cuda) {
+  if (cuda) return {.copies_source = in >= kSmallChannelGroup};
+  const bool few = in < kCpuChannelGroup, very_few = in < kSmallChannelGroup;
+  switch (pass) {
+    case ConvPass::kForward:
+      return {.group = kCpuChannelGroup, .copies_source = !few};
+    case ConvPass::kInputs:
+      return {.group = kCpuChannelGroup};
+    case ConvPass::kWeights:
+      break;
+  }
+  return {.group = few && !very_few ? kSmallChannelGroup : kCpuChannelGroup,
+          .copies_source = !very_few};
+}
+
+ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& options,
+                         ConvPass pass) {
   const LocalTensor& x = block.tensors[op.inputs[0]];
   const LocalTensor& y = block.tensors[op.output];
   const Param& weight = block.params[op.params[0]];
@@ -51,11 +77,12 @@ ConvScratch conv_scratch(const Block& block, const Op& op, const ReplayOptions& 
   if (pointwise && !options.cuda) return {};  // a plain matrix product
   if (!options.cuda && options.batch == 1 && x.elements() <= kPlainConvElements)
     return {.patches = in * kernel * (y.elements() / out) * size_of(x.dtype)};
-  const auto padded = [](int64_t channels) {
-    return (channels + kChannelGroup - 1) / kChannelGroup * kChannelGroup;
+  const ConvLayout layout = conv_layout(in, pass, options.cuda);
+  const auto padded = [&layout](int64_t channels) {
+    return (channels + layout.group - 1) / layout.group * layout.group;
   };
   const int64_t source = x.elements() / in * padded(in) * size_of(x.dtype) * options.batch;
-  return {.source = in < kChannelGroup ? 0 : source,
+  return {.source = layout.copies_source ? source : 0,
           .weights = padded(in) * padded(out) * kernel * options.parameter_size,
           .destination = y.elements() / out * padded(out) * size_of(y.dtype) * options.batch,
           .patches = 0};
@@ -145,7 +172,7 @@ class ForwardReplay {
     const int64_t out = size(op.output);
     int64_t temporary = 0;
     if (op.kind == OpKind::kConv2d) {
-      const ConvScratch s = conv_scratch(block_, op, options_);
+      const ConvScratch s = conv_scratch(block_, op, options_, ConvPass::kForward);
       ledger_.touch(
           std::max({s.source + s.weights + s.destination, s.destination + out, s.patches + out}));
     } else if (op.kind == OpKind::kAttention) {
@@ -289,7 +316,7 @@ class BackwardReplay {
     if (!needs_grad_[input]) return;
     const int64_t in = size(input), out = size(op.output);
     if (op.kind == OpKind::kConv2d) {
-      const ConvScratch s = conv_scratch(block_, op, options_);
+      const ConvScratch s = conv_scratch(block_, op, options_, ConvPass::kInputs);
       const bool strided = op.ints[0] > 1 && s.weights > 0;  // oneDNN makes one more copy then
       ledger_.touch(
           std::max(s.source + s.weights + s.destination, s.source + (strided ? 2 : 1) * in));
@@ -306,7 +333,7 @@ class BackwardReplay {
     if (!block_.trainable || op.params.empty()) return;
     const int64_t bytes = parameter_elements(block_, op) * options_.parameter_size;
     if (op.kind == OpKind::kConv2d) {
-      const ConvScratch s = conv_scratch(block_, op, options_);
+      const ConvScratch s = conv_scratch(block_, op, options_, ConvPass::kWeights);
       ledger_.touch(
           std::max({s.source + s.weights + s.destination, s.weights + bytes, s.patches + bytes}));
     }

@@ -65,12 +65,12 @@ TEST(AnalyticReplay, BatchMultiplies) {
   EXPECT_EQ(b.replay(false, {}, {.batch = 3}).forward, 3 * kTensor);
 }
 
-constexpr int64_t kImage = 8 * 64 * 64 * 4;
+constexpr int64_t kImage = 16 * 64 * 64 * 4, kConvWeights = 16 * 16 * 9 * 4;
 
 BlockOf conv_of(int64_t out_channels) {
   BlockOf b;
-  b.block.tensors[0].shape = {8, 64, 64};
-  b.block.params = {{.name = "w", .shape = {out_channels, 8, 3, 3}}};
+  b.block.tensors[0].shape = {16, 64, 64};
+  b.block.params = {{.name = "w", .shape = {out_channels, 16, 3, 3}}};
   b.op(OpKind::kConv2d, {0}, {out_channels, 64, 64}, {0}, {1, 1});
   return b;
 }
@@ -78,11 +78,25 @@ BlockOf conv_of(int64_t out_channels) {
 // Measured with LibTorch 2.11 on CPU: source, weights and destination in oneDNN's layout live
 // together, then destination and output.
 TEST(AnalyticReplay, ConvolutionHoldsItsOperandsInTheLibrarysLayout) {
-  EXPECT_EQ(conv_of(8).replay(false, {}).forward, kImage + 8 * 8 * 9 * 4 + kImage - kImage);
+  EXPECT_EQ(conv_of(16).replay(false, {}).forward, kImage + kConvWeights + kImage - kImage);
 }
 
 TEST(AnalyticReplay, ConvolutionChannelsAreRoundedUpToTheLibrarysGroup) {
-  EXPECT_EQ(conv_of(4).replay(false, {}).forward, kImage + 8 * 8 * 9 * 4 + kImage - kImage / 2);
+  EXPECT_EQ(conv_of(4).replay(false, {}).forward, kImage + kConvWeights + kImage - kImage / 4);
+}
+
+// Measured with AVX-512: 8 channels are read as they are, and in groups of 8 for the weights'
+// gradient.
+TEST(AnalyticReplay, FewInputChannelsAreNotRoundedUp) {
+  BlockOf b;
+  b.block.trainable = true;
+  b.block.tensors[0].shape = {8, 64, 64};
+  b.block.params = {{.name = "w", .shape = {8, 8, 3, 3}}};
+  b.op(OpKind::kConv2d, {0}, {8, 64, 64}, {0}, {1, 1});
+  constexpr int64_t kEight = kImage / 2, kWeights = 8 * 8 * 9 * 4;
+  EXPECT_EQ(b.replay(false, {}).forward, kImage);  // the rounded destination, then the output
+  const auto workspace = replay_block(b.block, {false, true}, {true, false}, {});
+  EXPECT_EQ(workspace.backward, kEight + kWeights + kEight);
 }
 
 TEST(AnalyticReplay, ASmallImageIsConvolvedByUnrollingItsPatches) {
