@@ -31,9 +31,12 @@ CostTable measure(const PartitionJob& job, const TrainConfig& train, const Clust
       fmt::print(stderr, "\rmeasuring block {} of {}{}", done, all, done == all ? "\n" : "");
     };
   }
-  CostTable table = measure_cost_table(job.graph, train, options);
-  table.device = cluster.devices.front().name;
-  return table;
+  Profile profile = measure_blocks(job.graph, train, options);
+  if (const std::string warning = busy_warning(profile.quality); !warning.empty()) {
+    fmt::print(stderr, "{}\n", warning);
+  }
+  profile.table.device = cluster.devices.front().name;
+  return std::move(profile.table);
 }
 
 // One table cannot tell how fast a device of another kind is.

@@ -14,6 +14,7 @@
 #include "models/weights/weight_source.h"
 #include "partitioner/base/error.h"
 #include "pipeline/exec/block_autograd.h"
+#include "pipeline/exec/thread_clock.h"
 #include "pipeline/exec/tracking_allocator.h"
 
 namespace stagecraft {
@@ -21,9 +22,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Nanos since(Clock::time_point start) {
-  return {std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count()};
-}
+// Above these, times of one machine differ by more than a split's stages should.
+constexpr double kMuchWaiting = 0.10, kWideSpread = 0.10;
+
+struct Moment {
+  Clock::time_point wall;
+  Nanos cpu;  // of the calling thread
+};
+Moment now() { return {.wall = Clock::now(), .cpu = thread_cpu_time()}; }
+
+// Wall and processor time of all counted runs.
+struct Elapsed {
+  Nanos wall, cpu;
+};
 
 Timing summarize(std::vector<Nanos> times) {
   if (times.empty()) return {};
@@ -52,7 +63,9 @@ std::string shape_key(const BlockGraph& graph, const Block& block) {
 class BlockMeter {
  public:
   BlockMeter(const BlockGraph& graph, const Block& block, int64_t micro_batch)
-      : block_(block), wanted_(inputs_with_gradient(graph, block)) {
+      : block_(block),
+        wanted_(inputs_with_gradient(graph, block)),
+        is_alone_(at::get_num_threads() == 1) {
     const auto source = random_weights(0);
     for (const Param& param : block.params) {
       at::Tensor weight = at::empty(param.shape, at::kFloat);
@@ -113,6 +126,7 @@ class BlockMeter {
     cost_.parameters = Bytes{block_.parameters()} * size_of(DType::kF32);
     return cost_;
   }
+  const Elapsed& elapsed() const { return elapsed_; }
 
  private:
   void run_forward(bool counts) {
@@ -133,7 +147,7 @@ class BlockMeter {
     const Bytes before_backward = start();
     BlockGradients gradients = backward_block(std::move(result.tape), gradient);
     accumulate(gradients);
-    if (counts) backward_.push_back(since(start_));
+    if (counts) count_time(backward_);
     Bytes stays;
     for (const at::Tensor& input : gradients.inputs) {
       if (input.defined()) stays += {static_cast<int64_t>(input.nbytes())};
@@ -148,17 +162,27 @@ class BlockMeter {
     const at::Tensor gradient = at::randn_like(result.output);
     start();
     const BlockGradients gradients = backward_inputs(result.tape, gradient);
-    if (counts) backward_inputs_.push_back(since(start_));
+    if (counts) count_time(backward_inputs_);
   }
 
   Bytes start() {
     TrackingAllocator::reset_mark();
-    start_ = Clock::now();
+    start_ = now();
     return TrackingAllocator::current();
   }
 
+  void count_time(std::vector<Nanos>& times) {
+    const Moment end = now();
+    const auto wall =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(end.wall - start_.wall).count();
+    const Nanos cpu = end.cpu - start_.cpu;
+    elapsed_.wall += {wall};
+    elapsed_.cpu += cpu;
+    times.push_back(is_alone_ ? cpu : Nanos{wall});
+  }
+
   void note_forward(Bytes before, const at::Tensor& output, bool counts) {
-    if (counts) forward_.push_back(since(start_));
+    if (counts) count_time(forward_);
     cost_.output = {static_cast<int64_t>(output.nbytes())};
     cost_.workspace_forward = TrackingAllocator::mark() - before - cost_.output;
   }
@@ -172,9 +196,11 @@ class BlockMeter {
 
   const Block& block_;
   const std::vector<bool> wanted_;
+  const bool is_alone_;  // one thread
   std::vector<at::Tensor> params_, buffers_, inputs_;
   std::vector<Nanos> forward_, backward_, backward_inputs_;
-  Clock::time_point start_;
+  Moment start_;
+  Elapsed elapsed_;
   BlockCost cost_;
 };
 
@@ -193,8 +219,8 @@ std::string describe_machine() {
                      at::get_num_threads() == 1 ? "" : "s");
 }
 
-CostTable measure_cost_table(const BlockGraph& graph, const TrainConfig& train,
-                             const ProfileOptions& options) {
+Profile measure_blocks(const BlockGraph& graph, const TrainConfig& train,
+                       const ProfileOptions& options) {
   if (train.precision != "fp32") {
     throw ConfigError(fmt::format(
         "precision {} cannot be measured on a CPU, which would run it 6 to 150 times slower "
@@ -214,12 +240,34 @@ CostTable measure_cost_table(const BlockGraph& graph, const TrainConfig& train,
   std::map<std::string, std::vector<const Block*>> alike;
   for (const Block& block : graph.blocks) alike[shape_key(graph, block)].push_back(&block);
   int done = 0;
+  Elapsed elapsed;
+  Nanos spread, median;
   for (const auto& [key, blocks] : alike) {
-    const BlockCost cost = BlockMeter(graph, *blocks.front(), train.micro_batch).measure(options);
+    BlockMeter meter(graph, *blocks.front(), train.micro_batch);
+    const BlockCost cost = meter.measure(options);
     for (const Block* block : blocks) table.blocks[block->name] = cost;
+    elapsed.wall += meter.elapsed().wall;
+    elapsed.cpu += meter.elapsed().cpu;
+    for (const Timing* timing : {&cost.forward, &cost.backward_input, &cost.backward_weight}) {
+      spread += timing->spread;
+      median += timing->median;
+    }
     if (options.on_progress) options.on_progress(++done, static_cast<int>(alike.size()));
   }
-  return table;
+  ProfileQuality quality;
+  if (at::get_num_threads() == 1 && elapsed.wall.count > 0) {
+    quality.waiting = std::max(0.0, 1 - elapsed.cpu.seconds() / elapsed.wall.seconds());
+  }
+  if (median.count > 0) quality.spread = spread.seconds() / median.seconds();
+  return {.table = std::move(table), .quality = quality};
+}
+
+std::string busy_warning(const ProfileQuality& quality) {
+  if (quality.waiting <= kMuchWaiting && quality.spread <= kWideSpread) return {};
+  return fmt::format(
+      "warning: the machine was busy while the blocks were measured ({:.0f} % of the time without "
+      "a core, times spread by {:.0f} %); measure again when it is quiet",
+      quality.waiting * 100, quality.spread * 100);
 }
 
 }  // namespace stagecraft
