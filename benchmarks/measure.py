@@ -4,6 +4,10 @@
     measure.py pipeline    [--size tiny|middle|real] [--rounds N]   a step of four processes ÷ diffusers' in one
     measure.py memory      [--size tiny|middle|real]                predicted ÷ measured peak of each rank;
                                                                      fullest rank ÷ one process
+    measure.py memory-runs [--size tiny|middle|real]                the same for ten chosen runs: ranks, micro-batches,
+                                                                     recompute, schedules, trainable parts
+    measure.py time        [--size tiny|middle|real] [--rounds N]   simulated ÷ measured, with costs measured
+                                                                     just before, for one and two processes
 
 Every process has one thread. Both programs do the same work: batch in micro-batches, clipping, AdamW; the
 first step of a run is not counted. The two run in turn, --rounds times; a ratio is taken in each round, the
@@ -33,6 +37,22 @@ SIZES = {
     "real": (ROOT / "configs/train/sd15_controlnet.yaml", (256, 256), 4, 1, 3),
 }
 ONE_PROCESS_CAP_MIB = 20000
+
+# Ranks, batch, micro-batch, flags of `partition`, what is recomputed (a part of a block's name; "" is every block).
+CHOSEN_RUNS = [
+    (2, 4, 1, [], None),
+    (2, 4, 1, [], ""),
+    (2, 4, 2, ["--schedule", "gpipe"], ".attentions."),
+    (4, 4, 1, [], None),
+    (4, 4, 1, [], ".attentions."),
+    (4, 4, 1, ["--schedule", "gpipe"], ""),
+    (4, 4, 2, [], None),
+    (2, 2, 1, ["--only-mid-control"], None),
+    (4, 4, 1, ["--only-mid-control"], ".resnets."),
+    (4, 2, 1, ["--what", "unet"], ""),
+]
+# Left free beside what a run is predicted to hold, or it is not started.
+SPARE_MIB = 2500
 
 
 def run(command, **options):
@@ -78,6 +98,28 @@ class Bench:
         if done.returncode != 0:
             sys.exit(done.stderr.strip())
         return path
+
+    def chosen_plan(self, number, ranks, batch, micro_batch, flags, recomputed):
+        """A plan in which all blocks with `recomputed` in their names run again."""
+        path = self.work / f"chosen_{number}.yaml"
+        cluster = ROOT / f"configs/clusters/local_cpu_{ranks}.yaml"
+        run([BIN / "partition", "--config", self.config, "--precision", "fp32", "--width", self.width,
+             "--height", self.height, "--batch", batch, "--micro-batch", micro_batch, "-o", path,
+             "--cluster", cluster, "--memory-cap", ONE_PROCESS_CAP_MIB, *flags])
+        if recomputed is None:
+            return path
+        what = [flag for flag in flags if flag not in ("--schedule", "gpipe")]
+        graph = json.loads(run([BIN / "partition", "graph", "--json", "--model",
+                                self.config.parent / self.model, "--width", self.width,
+                                "--height", self.height, "--precision", "fp32", *what]))
+        names = [block["name"] for block in graph["blocks"]
+                 if block["runs"] and block["state"] != "F" and recomputed in block["name"]]
+        text = re.sub(r"^recompute: *\[\]$", f"recompute: [{', '.join(names)}]", path.read_text(),
+                      flags=re.MULTILINE)
+        path.write_text(text)
+        again = path.with_suffix(".again.yaml")
+        run([BIN / "partition", "verify", path, "-o", again, "--cluster", cluster])
+        return again
 
     def train(self, plan, steps=None):
         """Seconds of the counted steps, CPU seconds a step of all ranks, measured.json."""
@@ -127,13 +169,13 @@ def speed(bench, ranks, rounds):
           f"| {spread([a / b for a, b in zip(our_cpu, their_cpu)])} |")
 
 
-def predicted_mib(plan_file):
-    """Of each rank, without the process base: what `partition report` reads from the plan."""
+def predicted_mib(plan_file, without=("process_base",)):
+    """Of each rank, without some lines: what `partition report` reads from the plan."""
     report = json.loads(run([BIN / "partition", "report", plan_file, "--json"]))
     sizes = []
     for rank in report["ranks"]:
         lines = rank["predicted"]["memory"]
-        sizes.append(sum(value for name, value in lines.items() if name != "process_base") / 2**20)
+        sizes.append(sum(value for name, value in lines.items() if name not in without) / 2**20)
     return sizes
 
 
@@ -160,10 +202,65 @@ def memory(bench):
             print(f"\nfullest rank ÷ one process, {name}: {peak / fullest['one process']:.3f}")
 
 
+def error_table(figures):
+    errors = sorted((predicted - measured) / measured for predicted, measured in figures)
+    sizes = sorted(abs(error) for error in errors)
+    return (f"{len(errors)} ranks: median error {statistics.median(sizes):.2%}, worst {sizes[-1]:.2%}, "
+            f"most under {max(0, -errors[0]):.2%}")
+
+
+def available_mib():
+    text = Path("/proc/meminfo").read_text()
+    return int(re.search(r"MemAvailable: *(\d+)", text)[1]) / 1024
+
+
+def memory_runs(bench):
+    print("| ranks | micro-batches | flags | recomputed | predicted ÷ measured, by rank | without slack |")
+    print("|---|---|---|---|---|---|")
+    figures, lean = [], []
+    for number, (ranks, batch, micro_batch, flags, recomputed) in enumerate(CHOSEN_RUNS):
+        plan = bench.chosen_plan(number, ranks, batch, micro_batch, flags, recomputed)
+        shown = "none" if recomputed is None else recomputed or "all"
+        start = f"| {ranks} | {batch // micro_batch} x {micro_batch} | {' '.join(flags)} | {shown} |"
+        predicted = predicted_mib(plan)
+        if sum(predicted) + SPARE_MIB > available_mib():
+            print(f"{start} not run: needs {sum(predicted):,.0f} MiB | |")
+            continue
+        _, _, measured = bench.train(plan, steps=2)
+        peaks = [rank["peak_allocator"] / 2**20 for rank in measured["ranks"]]
+        plain = predicted_mib(plan, without=("process_base", "slack"))
+        figures += zip(predicted, peaks)
+        lean += zip(plain, peaks)
+        print(start + " " + ", ".join(f"{p:,.0f} / {m:,.0f} = {p / m:.3f}"
+                                      for p, m in zip(predicted, peaks)) + " | " +
+              ", ".join(f"{p / m:.4f}" for p, m in zip(plain, peaks)) + " |", flush=True)
+    print(f"\nwith slack, {error_table(figures)}\nwithout, {error_table(lean)}")
+
+
+def time(bench, rounds):
+    print("| processes | | predicted ÷ measured, median (range) |")
+    print("|---|---|---|")
+    for ranks in (1, 2):
+        step, busy, on_core, without_core = [], [], [], []
+        for _ in range(rounds):
+            plan = bench.plan(ranks, cap_mib=ONE_PROCESS_CAP_MIB, profile=True)
+            report = json.loads(run([BIN / "partition", "report", plan, "--json"]))
+            seconds, _, measured = bench.train(plan)
+            step.append(report["step_seconds"] / statistics.median(seconds))
+            for rank, seen in zip(report["ranks"], measured["ranks"]):
+                predicted = rank["predicted"]["busy_seconds"]
+                busy.append(predicted / seen["busy_seconds"])
+                on_core.append(predicted / seen["busy_cpu_seconds"])
+                without_core.append(1 - seen["busy_cpu_seconds"] / seen["busy_seconds"])
+        for name, values in (("step", step), ("busy", busy), ("busy on a core", on_core)):
+            print(f"| {ranks} | {name} | {spread(values)} |")
+        print(f"| {ranks} | share of busy without a core | {spread(without_core)} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["one-process", "pipeline", "memory"])
+    parser.add_argument("what", choices=["one-process", "pipeline", "memory", "memory-runs", "time"])
     parser.add_argument("--size", choices=SIZES, default="middle")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", default=ROOT / "build/benchmarks", help="scratch folder, kept")
@@ -176,6 +273,10 @@ def main():
           f"pixels, batch {bench.batch} as micro-batches of {bench.micro_batch}, fp32, 1 thread a process\n")
     if options.what == "memory":
         memory(bench)
+    elif options.what == "memory-runs":
+        memory_runs(bench)
+    elif options.what == "time":
+        time(bench, options.rounds)
     else:
         speed(bench, 1 if options.what == "one-process" else 4, options.rounds)
 

@@ -18,6 +18,7 @@
 #include "models/config/model_config.h"
 #include "models/network/build.h"
 #include "models/torch/runner.h"
+#include "tests/support/trainable_choices.h"
 
 namespace stagecraft {
 namespace {
@@ -85,16 +86,16 @@ const bool installed = [] {
   return true;
 }();
 
-constexpr int64_t kBatch = 2;
-
-int64_t bytes_of(const LocalTensor& t) { return kBatch * t.elements() * size_of(t.dtype); }
+int64_t bytes_of(const LocalTensor& t, int64_t batch) {
+  return batch * t.elements() * size_of(t.dtype);
+}
 
 // A tensor that nothing but its consumers holds: not a leaf when it carries a gradient, since
 // accumulators hold leaves.
 struct Source {
   at::Tensor leaf;
-  explicit Source(const Value& value) {
-    std::vector<int64_t> shape = {kBatch};
+  Source(const Value& value, int64_t batch) {
+    std::vector<int64_t> shape = {batch};
     shape.insert(shape.end(), value.shape.begin(), value.shape.end());
     leaf = value.dtype == DType::kI64 ? at::zeros(shape, at::kLong) : at::randn(shape);
     leaf.set_requires_grad(value.carries_grad);
@@ -107,7 +108,7 @@ struct Kept {
   size_t tensors = 0;
 };
 
-Kept kept_by(const BlockGraph& graph, const Block& block) {
+Kept kept_by(const BlockGraph& graph, const Block& block, int64_t batch) {
   std::vector<at::Tensor> params, inputs;
   for (const Param& p : block.params) {
     params.push_back(at::randn(p.shape).set_requires_grad(block.trainable));
@@ -115,16 +116,16 @@ Kept kept_by(const BlockGraph& graph, const Block& block) {
   std::vector<Source> sources;
   std::vector<bool> carries_grad;
   for (const int value : block.inputs) {
-    sources.emplace_back(graph.values[value]);
+    sources.emplace_back(graph.values[value], batch);
     carries_grad.push_back(graph.values[value].carries_grad);
   }
   const SavedTensors saved = saved_for_backward(block, carries_grad);
   const int output = block.ops.back().output;
   Kept kept{.measured = 0,
-            .predicted = kBatch * saved.extra_bytes,
+            .predicted = batch * saved.extra_bytes,
             .tensors = saved.tensors.size() + 2 * block.ops.size()};
   for (const int t : saved.tensors) {
-    if (t != output) kept.predicted += bytes_of(block.tensors[t]);
+    if (t != output) kept.predicted += bytes_of(block.tensors[t], batch);
   }
 
   const int64_t before = allocator().live();
@@ -135,42 +136,51 @@ Kept kept_by(const BlockGraph& graph, const Block& block) {
   return kept;
 }
 
-void expect_rules_hold(const TrainableConfig& trainable) {
-  at::set_num_threads(1);
+struct Subject {
+  const char* model_file;
+  int64_t width, height, batch;
+};
+constexpr Subject kTiny{
+    .model_file = "sd15_controlnet_tiny.yaml", .width = 128, .height = 192, .batch = 2};
+constexpr Subject kReal{
+    .model_file = "sd15_controlnet.yaml", .width = 512, .height = 512, .batch = 1};
+
+BlockGraph graph_of(const Subject& subject, const TrainableConfig& trainable) {
   const ModelConfig model =
-      read_model_config(STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet_tiny.yaml");
-  const BlockGraph graph = build_training_graph(model, 128, 192, trainable);
+      read_model_config(std::string(STAGECRAFT_SOURCE_DIR "/configs/models/") + subject.model_file);
+  return build_training_graph(model, subject.width, subject.height, trainable);
+}
+
+void expect_rules_hold(const Subject& subject, const TrainableConfig& trainable) {
+  at::set_num_threads(1);
+  const BlockGraph graph = graph_of(subject, trainable);
   for (const Block& block : graph.blocks) {
     if (!block.reaches_loss) continue;
-    const Kept kept = kept_by(graph, block);
+    const Kept kept = kept_by(graph, block, subject.batch);
     EXPECT_NEAR(static_cast<double>(kept.measured), static_cast<double>(kept.predicted),
                 64.0 * static_cast<double>(kept.tensors))
         << block.name << " in state " << to_string(block.state);
   }
 }
 
-TEST(SavedForBackward, RulesHoldWithControlNetTrained) { expect_rules_hold({}); }
+class SavedForBackward : public ::testing::TestWithParam<TrainableChoice> {};
+class SavedForBackwardSlow : public SavedForBackward {};
 
-TEST(SavedForBackward, RulesHoldWithDecoderTrained) {
-  expect_rules_hold({.what = "controlnet", .sd_locked = false, .only_mid_control = false});
-}
+TEST_P(SavedForBackward, RulesHoldInEveryBlock) { expect_rules_hold(kTiny, GetParam().config); }
+TEST_P(SavedForBackwardSlow, RulesHoldInEveryBlock) { expect_rules_hold(kReal, GetParam().config); }
 
-TEST(SavedForBackward, RulesHoldWithMiddleControlOnly) {
-  expect_rules_hold({.what = "controlnet", .sd_locked = true, .only_mid_control = true});
-}
+const auto kNameOfChoice = [](const auto& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Tiny, SavedForBackward, ::testing::ValuesIn(kTrainableChoices),
+                         kNameOfChoice);
+INSTANTIATE_TEST_SUITE_P(Real, SavedForBackwardSlow, ::testing::ValuesIn(kTrainableChoices),
+                         kNameOfChoice);
 
-TEST(SavedForBackward, RulesHoldWithUNetTrained) {
-  expect_rules_hold({.what = "unet", .sd_locked = true, .only_mid_control = false});
-}
-
-TEST(SavedForBackward, NothingIsKeptWithoutGradMode) {
+TEST(SavedTensors, AreNoneWithoutGradMode) {
   const at::NoGradGuard no_grad;
-  const ModelConfig model =
-      read_model_config(STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet_tiny.yaml");
-  const BlockGraph graph = build_training_graph(model, 128, 192, {});
+  const BlockGraph graph = graph_of(kTiny, {});
   for (const Block& block : graph.blocks) {
     if (!block.reaches_loss) continue;
-    EXPECT_EQ(kept_by(graph, block).measured, 0) << block.name;
+    EXPECT_EQ(kept_by(graph, block, kTiny.batch).measured, 0) << block.name;
   }
 }
 
