@@ -28,13 +28,37 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--height", command.flags.height, "pixels, a multiple of 64");
   app.add_option("--precision", command.flags.precision, "fp32, fp16 or bf16");
   app.add_option("--batch", command.flags.batch, "samples of an optimizer step");
-  app.add_option("--micro-batch", command.flags.micro_batch, "samples going through together");
+  app.add_option_function<std::string>(
+      "--micro-batch",
+      [&command](const std::string& text) {
+        command.any_micro_batch = text == "any";
+        if (command.any_micro_batch) return;
+        int64_t size = 0;
+        if (!CLI::detail::lexical_cast(text, size))
+          throw CLI::ValidationError("--micro-batch", "give a number of samples, or any");
+        command.flags.micro_batch = size;
+      },
+      "samples going through together; any: what is best");
   app.add_option("--what", command.flags.what, "what is trained: controlnet or unet")
       ->check(CLI::IsMember({"controlnet", "unet"}));
   app.add_flag("--sd-unlocked", command.flags.sd_unlocked, "train the UNet's decoder as well");
   app.add_flag("--only-mid-control", command.flags.only_mid_control,
                "only the middle residual is added");
-  app.add_option("--stages", command.stages, "stages; one per device unless given")
+  app.add_option(
+         "--prefer", command.prefer,
+         "what to choose: time (fastest), memory (leanest), balanced (leanest within 5 % of "
+         "the fastest)")
+      ->check(CLI::IsMember({"time", "balanced", "memory"}))
+      ->capture_default_str();
+  app.add_option("--fix", command.fixed, "block=rank: where a block must run; may be repeated");
+  app.add_flag("--no-recompute", command.no_recompute,
+               "no block may run again in the backward pass to save memory");
+  app.add_option("--time-limit", command.time_limit,
+                 "seconds for each search; the best found is taken, and how much better another "
+                 "could be is said")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--stages", command.stages,
+                 "stages; what is best, up to one per device, unless given")
       ->check(CLI::Range(1, 64));
   app.add_option(
          "--memory-cap", command.memory_caps,
@@ -42,8 +66,12 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
          "report); 20GiB, 20480MiB or 20480 (MiB), one value or one per rank, as in 20GiB,8GiB")
       ->delimiter(',')
       ->check(kSize);
-  app.add_option("--schedule", command.schedule, "1f1b or gpipe")
-      ->check(CLI::IsMember(generator_names()))
+  app.add_option("--schedule", command.schedule, "1f1b, gpipe, or any: what is best")
+      ->check(CLI::IsMember([] {
+        std::vector<std::string> names = generator_names();
+        names.emplace_back("any");
+        return names;
+      }()))
       ->capture_default_str();
   app.add_flag("--json", command.json, "print one JSON object");
 }

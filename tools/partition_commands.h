@@ -13,7 +13,7 @@
 #include "partitioner/graph/graph.h"
 #include "partitioner/page/page.h"
 #include "partitioner/plan/plan.h"
-#include "partitioner/solver/solver.h"
+#include "partitioner/solver/front.h"
 
 namespace stagecraft {
 
@@ -31,13 +31,19 @@ struct ViewFiles {
 };
 
 struct PlanCommand {
-  std::string config, cluster, output = "plan.yaml", schedule = "1f1b";
+  std::string config, cluster, output = "plan.yaml";
+  std::string schedule = "any";  // a generator's name
   TrainFlags flags;
+  bool any_micro_batch = false;
   bool profile = false;
   int threads = 1;                       // of a rank, for --profile
   std::string cost_table;                // file to save and reuse; empty: none
-  int stages = 0;                        // 0: one per device
+  int stages = 0;                        // 0: what is best, up to one per device
   std::vector<std::string> memory_caps;  // sizes; one for all ranks, or one per rank
+  std::string prefer = "balanced";
+  std::vector<std::string> fixed;  // "block=rank"
+  bool no_recompute = false;
+  std::optional<double> time_limit;  // seconds of each search
   ViewFiles views;
   bool json = false;
 };
@@ -89,6 +95,7 @@ struct PlannedJob {
   PartitionJob job;
   ClusterCosts costs;
   Solution solution;
+  std::string reason;  // of the choice among the plans of the front
   ResolvedPlan resolved;
   Plan plan;  // with predictions and alternatives
 };

@@ -16,11 +16,9 @@ namespace stagecraft {
 namespace {
 
 std::string proof_text(const Solution& solution) {
-  return fmt::format(
-      "slowest stage {} a micro-batch, {}", millis_text(solution.bottleneck),
-      solution.proven_bound == solution.bottleneck
-          ? "proven to be the least that fits"
-          : fmt::format("nothing below {} is possible", millis_text(solution.proven_bound)));
+  return solution.gap() <= 0
+             ? std::string("proven: no split has a shorter step")
+             : fmt::format("no split can be more than {:.1f} % faster", 100 * solution.gap());
 }
 
 // `partition` for the same job on CPU ranks, of which a cluster of up to four is shipped.
@@ -71,7 +69,7 @@ int run_plan(const PlanCommand& command) {
     return others;
   }());
   const PlannedJob made = plan_job(command);
-  const auto& [train, cluster, job, costs, solution, resolved, plan] = made;
+  const auto& [train, cluster, job, costs, solution, reason, resolved, plan] = made;
   write_plan(plan, job.graph, command.output);
   const SimulatedStep step = simulate(job.graph, resolved.placement, costs, cluster,
                                       resolved.schedule, resolved.micro_batch_sizes);
@@ -88,20 +86,22 @@ int run_plan(const PlanCommand& command) {
                .costs = costs,
                .step = step,
                .report = report},
-              {fmt::format("Split into stages: {}.", proof_text(solution))});
+              {fmt::format("Chosen: {}; {}.", reason, proof_text(solution))});
   if (command.json) {
     nlohmann::json out = {{"code", 0},
                           {"plan", command.output},
                           {"plan_hash", plan_hash(plan)},
                           {"down_sets", solution.down_sets},
                           {"bottleneck_seconds", solution.bottleneck.seconds()},
-                          {"proven_bound_seconds", solution.proven_bound.seconds()},
+                          {"proven_step_seconds", solution.proven_bound.seconds()},
+                          {"gap", solution.gap()},
+                          {"reason", reason},
                           {"report", nlohmann::json::parse(to_json(report))}};
     fmt::print("{}\n", out.dump());
     return 0;
   }
-  fmt::print("{}\nwritten: {}; {}\n{}next: {}\n", summary_text(report), command.output,
-             proof_text(solution), written_text(command.views),
+  fmt::print("{}\nchosen: {}; {}\nwritten: {}\n{}next: {}\n", summary_text(report), reason,
+             proof_text(solution), command.output, written_text(command.views),
              next_step(command, train, cluster, plan.stages.size()));
   return 0;
 }

@@ -1,6 +1,10 @@
 // From flags to a plan with its predictions; what planning and comparing share.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
@@ -53,32 +57,108 @@ void set_caps(Cluster& cluster, const PlanCommand& command) {
   }
 }
 
+bool parse_rank(const std::string& text, int& rank) {
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  return fault == std::errc{} && end == text.data() + text.size() && rank >= 0;
+}
+
+std::vector<std::pair<int, int>> fixed_blocks(const PlanCommand& command, const BlockGraph& graph) {
+  std::vector<std::pair<int, int>> fixed;
+  for (const std::string& text : command.fixed) {
+    const size_t equals = text.rfind('=');
+    int rank = -1;
+    if (equals == std::string::npos || !parse_rank(text.substr(equals + 1), rank)) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--fix {}: give block=rank, as unet.conv_in=0", text));
+    }
+    const int block = graph.find_block(text.substr(0, equals));
+    if (block < 0) {
+      throw Error(ExitCode::kUsage,
+                  fmt::format("--fix {}: the model has no block {}; `partition graph` lists them",
+                              text, text.substr(0, equals)));
+    }
+    fixed.emplace_back(block, rank);
+  }
+  return fixed;
+}
+
+// Micro-batch sizes to look at: the one of the job, or the powers of two up to the batch.
+std::vector<int64_t> micro_batches(const PlanCommand& command, const TrainConfig& train) {
+  if (!command.any_micro_batch) return {train.micro_batch};
+  if (!command.cost_table.empty()) {
+    throw Error(ExitCode::kUsage,
+                "--micro-batch any needs costs for every size, --cost-table holds one: leave one "
+                "of them out");
+  }
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= train.batch; size *= 2) sizes.push_back(size);
+  return sizes;
+}
+
+FrontRequest front_request(const PlanCommand& command, const TrainConfig& train,
+                           const BlockGraph& graph, std::vector<ClusterCosts> costs) {
+  FrontRequest request{.costs = std::move(costs),
+                       .schedules = command.schedule == "any"
+                                        ? generator_names()
+                                        : std::vector<std::string>{command.schedule},
+                       .options = {.stages = command.stages,
+                                   .batch = train.batch,
+                                   .may_recompute = !command.no_recompute,
+                                   .fixed = fixed_blocks(command, graph)},
+                       .preference = parse_preference(command.prefer)};
+  if (command.time_limit) {
+    request.options.limits.nodes = std::numeric_limits<int64_t>::max();
+    request.options.limits.seconds = command.time_limit;
+  }
+  return request;
+}
+
+std::vector<FrontPoint> front_points(const Front& front) {
+  std::vector<FrontPoint> points;
+  for (size_t i = 0; i < front.plans.size(); ++i) {
+    const FrontPlan& plan = front.plans[i];
+    points.push_back({.step = plan.solution.step.makespan,
+                      .peak = plan.solution.peak(),
+                      .stages = plan.solution.placement.stages(),
+                      .micro_batch = plan.micro_batch,
+                      .schedule = plan.schedule,
+                      .recomputed = static_cast<int>(
+                          std::ranges::count(plan.solution.placement.recompute, true)),
+                      .is_chosen = i == front.chosen});
+  }
+  return points;
+}
+
 }  // namespace
 
 PlannedJob plan_job(const PlanCommand& command) {
-  const TrainConfig train = train_config(command);
+  TrainConfig train = train_config(command);
   Cluster cluster = load_cluster(command.cluster);
   set_caps(cluster, command);
   PartitionJob job = load_job(train);
-  ClusterCosts costs = load_costs({.file = command.cost_table,
-                                   .profile = command.profile,
-                                   .threads = command.threads,
-                                   .quiet = command.json},
-                                  job, train, cluster);
-  Solution solution = solve(job.graph, costs, cluster,
-                            {.stages = command.stages,
-                             .schedule = command.schedule,
-                             .memory_caps = {},
-                             .batch = train.batch,
-                             .micro_batch = train.micro_batch});
-  Plan plan = make_plan(train, job.graph, solution.placement, command.schedule);
+  std::vector<ClusterCosts> by_size;
+  for (int64_t size : micro_batches(command, train)) {
+    train.micro_batch = size;
+    by_size.push_back(load_costs({.file = command.cost_table,
+                                  .profile = command.profile,
+                                  .threads = command.threads,
+                                  .quiet = command.json},
+                                 job, train, cluster));
+  }
+  Front front = find_front(job.graph, cluster, front_request(command, train, job.graph, by_size));
+  FrontPlan chosen = front.plans[front.chosen];
+  train.micro_batch = chosen.micro_batch;
+  ClusterCosts costs = *std::ranges::find(by_size, chosen.micro_batch, &ClusterCosts::micro_batch);
+  Plan plan = make_plan(train, job.graph, chosen.solution.placement, chosen.schedule);
+  plan.front = front_points(front);
   ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
   predict_with_alternatives(plan, job, resolved, costs, cluster);
   return {.train = train,
           .cluster = std::move(cluster),
           .job = std::move(job),
           .costs = std::move(costs),
-          .solution = std::move(solution),
+          .solution = std::move(chosen.solution),
+          .reason = std::move(front.reason),
           .resolved = std::move(resolved),
           .plan = std::move(plan)};
 }

@@ -8,6 +8,7 @@
 #include "partitioner/alternatives/known_trainers.h"
 #include "partitioner/alternatives/one_device.h"
 #include "partitioner/alternatives/replicas.h"
+#include "partitioner/alternatives/ring.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
 #include "partitioner/baselines/baselines.h"
@@ -99,18 +100,24 @@ class Finder {
         {sharded.rank, sharded.memory.total(), sharded.step, sharded.exposed});
   }
 
-  Placement split(int stages, int64_t samples) const {
+  Placement split(int replicas, int stages) const {
     std::vector<int> ranks;
     for (int r = 0; r < stages; ++r) ranks.push_back(r);
     // One table serves any rank: the solver's account of why nothing fits tries further ones.
     const ClusterCosts costs =
         job_.costs.kinds() == 1 ? ClusterCosts(job_.costs.of_kind(0)) : job_.costs.select(ranks);
     try {
-      return solve(job_.graph, costs, job_.cluster.select(ranks),
+      // Room for what the sum over the replicas needs on top of a pipeline: a ring's two
+      // neighbours.
+      const Cluster cluster = job_.cluster.select(ranks);
+      std::vector<Bytes> caps;
+      for (const Device& device : cluster.devices)
+        caps.push_back(device.memory - ring_buffers(device, replicas));
+      return solve(job_.graph, costs, cluster,
                    {.stages = stages,
                     .schedule = schedule_,
-                    .memory_caps = {},
-                    .batch = samples,
+                    .memory_caps = caps,
+                    .batch = job_.share(replicas),
                     .micro_batch = job_.micro_batch})
           .placement;
     } catch (const ResourceError&) {
@@ -119,7 +126,7 @@ class Finder {
   }
 
   void pipelines(int replicas, int stages) {
-    const Placement placement = split(stages, job_.share(replicas));
+    const Placement placement = split(replicas, stages);
     const ReplicatedPipeline found = replicate(job_, placement, replicas, schedule_);
     add(fmt::format("{} replicas of {} stages", replicas, stages),
         fmt::format("{} on each replica, a stage's gradients summed over the replicas",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "partitioner/base/error.h"
@@ -77,9 +78,11 @@ class Places {
   std::map<std::tuple<bool, int, int>, Place> places_;
 };
 
-// Where a message comes from and, in the destination's list, the action that it may not precede.
+// Where a message comes from and, in the destination's list, the action that it may not precede:
+// none for what the first actions use, which have nothing to be ahead of.
 struct MessagePlace {
-  Place producer, gate;
+  Place producer;
+  std::optional<Place> gate;
 };
 
 std::vector<MessagePlace> place_messages(const std::vector<Message>& table, const Flow& flow,
@@ -96,10 +99,12 @@ std::vector<MessagePlace> place_messages(const std::vector<Message>& table, cons
       const Place use = places.of(message.direction, hop.to_stage, message.micro_batch);
       first_use = std::min(first_use, use.index);
     }
-    result.push_back(
-        {.producer = places.of(message.direction, message.src_stage, message.micro_batch),
-         .gate = {.rank = message.dst_rank,
-                  .index = first_use - std::min(first_use, receive_ahead)}});
+    MessagePlace place{
+        .producer = places.of(message.direction, message.src_stage, message.micro_batch),
+        .gate = {}};
+    if (first_use >= receive_ahead)
+      place.gate = Place{.rank = message.dst_rank, .index = first_use - receive_ahead};
+    result.push_back(place);
   }
   return result;
 }
@@ -153,7 +158,8 @@ class GlobalTimes {
   int64_t time_of_message(size_t id) {
     if (message_times_[id] == kOpen) {
       const auto& [producer, gate] = messages_[id];
-      message_times_[id] = std::max(times_.end[producer.rank][producer.index], start_of(gate));
+      const int64_t made = times_.end[producer.rank][producer.index];
+      message_times_[id] = gate ? std::max(made, start_of(*gate)) : made;
     }
     return message_times_[id];
   }

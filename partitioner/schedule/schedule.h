@@ -77,7 +77,7 @@ struct Schedule {
 
 // So many sends of a rank may be under way; a further S waits for the oldest. Bounds what a slow
 // link can hold.
-inline constexpr int kSendsInFlight = 2;
+inline constexpr int kSendsInFlight = 4;
 
 // Samples of each micro-batch: `batch` split in steps of `micro_batch`, the last may be smaller.
 std::vector<int64_t> micro_batch_sizes(int64_t batch, int64_t micro_batch);
@@ -93,7 +93,8 @@ std::vector<std::string> generator_names();
 
 // Inserts messages into a compute order. All events (compute, messages) are put into one global
 // linear order by the start time in a unit-cost simulation, a message where its producer ends but
-// at most `receive_ahead` compute actions ahead of its consumer, F of a stage without gradients
+// at most `receive_ahead` compute actions ahead of its consumer (what the first actions of a rank
+// use is not held back), F of a stage without gradients
 // right before the first message that wants it; each rank's list is the restriction of that order
 // to the rank. Hence, without any buffering, the globally smallest unfinished event can always run:
 // no deadlock (docs/schedule.md has the proof). Throws ConfigError when the order itself cannot run

@@ -78,31 +78,47 @@ std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement&
                                        const ClusterCosts& costs,
                                        const std::vector<Device>& devices, const Schedule& schedule,
                                        const std::vector<int64_t>& micro_batch_sizes) {
-  check(devices.size() >= schedule.ranks.size(), "there are fewer devices than ranks");
-  const Flow flow = derive_flow(graph, placement);
-  const std::vector<BlockCosts> by_kind = block_costs_by_kind(graph, costs);
+  const MemoryModel model(graph, placement, costs, devices, schedule, micro_batch_sizes);
   std::vector<RankMemory> ranks;
-  for (int r = 0; r < static_cast<int>(schedule.ranks.size()); ++r) {
-    const ReplayInput input{.graph = graph,
-                            .placement = placement,
-                            .table = costs.of_rank(r),
-                            .costs = by_kind[costs.kind_of_rank(r)],
-                            .flow = flow,
-                            .schedule = schedule,
-                            .micro_batch_sizes = micro_batch_sizes};
-    RankMemory& memory = ranks.emplace_back();
-    add_static(input, r, memory);
-    const DynamicMemory peak = replay_rank(input, r);
-    memory[MemoryLine::kProcessBase] = devices[r].base;
-    memory[MemoryLine::kActivations] = peak.activations;
-    memory[MemoryLine::kRecompute] = peak.recompute;
-    memory[MemoryLine::kBoundary] = peak.boundary;
-    memory[MemoryLine::kWorkspace] = peak.workspace;
-    memory[MemoryLine::kCommBuffers] = devices[r].comm_buffer_per_peer * channels_of(schedule, r);
-    const double dynamic = static_cast<double>(peak.total().count);
-    memory[MemoryLine::kSlack] = {std::llround(devices[r].slack_fraction * dynamic)};
-  }
+  for (int r = 0; r < static_cast<int>(schedule.ranks.size()); ++r)
+    ranks.push_back(model.of_rank(r, placement));
   return ranks;
+}
+
+MemoryModel::MemoryModel(const BlockGraph& graph, const Placement& placement,
+                         const ClusterCosts& costs, const std::vector<Device>& devices,
+                         const Schedule& schedule, const std::vector<int64_t>& micro_batch_sizes)
+    : graph_(graph),
+      costs_(costs),
+      devices_(devices),
+      schedule_(schedule),
+      micro_batch_sizes_(micro_batch_sizes),
+      flow_(derive_flow(graph, placement)),
+      by_kind_(block_costs_by_kind(graph, costs)) {
+  check(devices.size() >= schedule.ranks.size(), "there are fewer devices than ranks");
+}
+
+RankMemory MemoryModel::of_rank(int rank, const Placement& placement) const {
+  const ReplayInput input{.graph = graph_,
+                          .placement = placement,
+                          .table = costs_.of_rank(rank),
+                          .costs = by_kind_[costs_.kind_of_rank(rank)],
+                          .flow = flow_,
+                          .schedule = schedule_,
+                          .micro_batch_sizes = micro_batch_sizes_};
+  RankMemory memory;
+  add_static(input, rank, memory);
+  const DynamicMemory peak = replay_rank(input, rank);
+  const Device& device = devices_[rank];
+  memory[MemoryLine::kProcessBase] = device.base;
+  memory[MemoryLine::kActivations] = peak.activations;
+  memory[MemoryLine::kRecompute] = peak.recompute;
+  memory[MemoryLine::kBoundary] = peak.boundary;
+  memory[MemoryLine::kWorkspace] = peak.workspace;
+  memory[MemoryLine::kCommBuffers] = device.comm_buffer_per_peer * channels_of(schedule_, rank);
+  const double dynamic = static_cast<double>(peak.total().count);
+  memory[MemoryLine::kSlack] = {std::llround(device.slack_fraction * dynamic)};
+  return memory;
 }
 
 }  // namespace stagecraft

@@ -12,7 +12,9 @@
 #include "partitioner/cost/cluster_costs.h"
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/placement.h"
+#include "partitioner/schedule/flow.h"
 #include "partitioner/schedule/schedule.h"
+#include "partitioner/simulate/costs.h"
 
 namespace stagecraft {
 
@@ -48,5 +50,24 @@ std::vector<RankMemory> predict_memory(const BlockGraph& graph, const Placement&
                                        const ClusterCosts& costs,
                                        const std::vector<Device>& devices, const Schedule& schedule,
                                        const std::vector<int64_t>& micro_batch_sizes);
+
+// The same, rank by rank, for whoever tries what to run again: a placement's stages and schedule
+// stay, only `recompute` changes. The arguments must outlive it.
+class MemoryModel {
+ public:
+  MemoryModel(const BlockGraph& graph, const Placement& placement, const ClusterCosts& costs,
+              const std::vector<Device>& devices, const Schedule& schedule,
+              const std::vector<int64_t>& micro_batch_sizes);
+  RankMemory of_rank(int rank, const Placement& placement) const;
+
+ private:
+  const BlockGraph& graph_;
+  const ClusterCosts& costs_;
+  const std::vector<Device>& devices_;
+  const Schedule& schedule_;
+  const std::vector<int64_t>& micro_batch_sizes_;
+  Flow flow_;
+  std::vector<BlockCosts> by_kind_;
+};
 
 }  // namespace stagecraft

@@ -13,6 +13,10 @@
 
 namespace stagecraft {
 
+// latency + bytes / bandwidth, to the nearest nanosecond. Throws InternalError for a link without
+// bandwidth.
+Nanos transfer_time(const Link& link, Bytes bytes);
+
 struct TimedAction {
   int rank = 0;
   int index = 0;  // in the rank's list
@@ -27,12 +31,9 @@ struct SimulatedStep {
   double bubble() const;  // 1 - sum(busy) / (ranks * makespan)
 };
 
-// start(action) = max(end of the rank's previous action, arrival of what it needs); a message
-// starts when both sides have reached it and the one before it on its directed pair is through,
-// takes latency + bytes / bandwidth of `Cluster::between`, and overlaps compute. An S waits while
-// kSendsInFlight sends are under way, the step for all of them; the step itself takes no time.
-// Times of a smaller last micro-batch scale with its samples. Throws ConfigError when the table
-// lacks a block, InternalError for a schedule that cannot run.
+// By the rules of simulate/step_clock.h. A message takes latency + bytes / bandwidth of
+// `Cluster::between`; times of a smaller last micro-batch scale with its samples. Throws
+// ConfigError when the table lacks a block, InternalError for a schedule that cannot run.
 SimulatedStep simulate(const BlockGraph& graph, const Placement& placement,
                        const ClusterCosts& costs, const Cluster& cluster, const Schedule& schedule,
                        const std::vector<int64_t>& micro_batch_sizes);

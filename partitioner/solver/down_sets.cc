@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "partitioner/base/error.h"
@@ -27,10 +28,15 @@ UnitSet UnitSet::minus(const UnitSet& other) const {
   return result;
 }
 
+void UnitSet::add_all(const UnitSet& other) {
+  for (size_t w = 0; w < words.size(); ++w) words[w] |= other.words[w];
+}
+
 std::vector<int> UnitSet::members() const {
   std::vector<int> result;
-  for (int unit = 0; unit < kMaxUnits; ++unit)
-    if (has(unit)) result.push_back(unit);
+  for (size_t w = 0; w < words.size(); ++w)
+    for (uint64_t rest = words[w]; rest != 0; rest &= rest - 1)
+      result.push_back(static_cast<int>(w * 64) + std::countr_zero(rest));
   return result;
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "partitioner/graph/graph.h"
-#include "partitioner/solver/solver.h"
+#include "partitioner/solver/units.h"
 
 namespace stagecraft {
 
@@ -19,10 +19,12 @@ struct UnitSet {
   std::array<uint64_t, kMaxUnits / 64> words{};
 
   void add(int unit) { words[unit / 64] |= uint64_t{1} << (unit % 64); }
+  void remove(int unit) { words[unit / 64] &= ~(uint64_t{1} << (unit % 64)); }
   bool has(int unit) const { return (words[unit / 64] >> (unit % 64) & 1) != 0; }
   bool is_subset_of(const UnitSet& other) const;
   bool intersects(const UnitSet& other) const;
   UnitSet minus(const UnitSet& other) const;
+  void add_all(const UnitSet& other);
   std::vector<int> members() const;  // ascending
   auto operator<=>(const UnitSet&) const = default;
 };

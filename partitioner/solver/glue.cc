@@ -5,7 +5,7 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/solver/down_sets.h"
-#include "partitioner/solver/solver.h"
+#include "partitioner/solver/units.h"
 
 namespace stagecraft {
 namespace {

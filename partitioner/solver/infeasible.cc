@@ -7,18 +7,22 @@
 #include <set>
 
 #include "partitioner/base/error.h"
+#include "partitioner/solver/leanest.h"
+#include "partitioner/solver/step_search.h"
 
 namespace stagecraft {
 namespace {
 
 constexpr int kMoreStages = 4;
+constexpr int64_t kNodesPerTry = 1'000'000;
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
 double mib_up(int64_t bytes) { return std::ceil(static_cast<double>(bytes) / kBytesPerMiB); }
 
+// The same problem with other costs.
 struct Variant {
   BlockGraph graph;
-  CostTable costs;
+  std::vector<CostTable> tables;  // by kind
 };
 
 Bytes scaled(Bytes bytes, int64_t numerator, int64_t denominator) {
@@ -40,25 +44,37 @@ void scale_costs(CostTable& costs, int64_t numerator, int64_t denominator) {
   }
 }
 
-Variant smaller_micro_batch(const BlockGraph& graph, const CostTable& costs, int64_t micro_batch) {
-  Variant variant{.graph = graph, .costs = costs};
-  scale_costs(variant.costs, micro_batch, costs.micro_batch);
-  variant.costs.micro_batch = micro_batch;
+Variant variant_of(const StageTable& table) {
+  Variant variant{.graph = table.graph(), .tables = {}};
+  for (int kind = 0; kind < table.costs().kinds(); ++kind)
+    variant.tables.push_back(table.costs().of_kind(kind));
   return variant;
 }
 
-Variant half_precision(const BlockGraph& graph, const CostTable& costs) {
-  Variant variant{.graph = graph, .costs = costs};
+Variant smaller_micro_batch(const StageTable& table, int64_t micro_batch) {
+  Variant variant = variant_of(table);
+  for (CostTable& costs : variant.tables) {
+    scale_costs(costs, micro_batch, costs.micro_batch);
+    costs.micro_batch = micro_batch;
+  }
+  return variant;
+}
+
+Variant half_precision(const StageTable& table) {
+  Variant variant = variant_of(table);
   for (Value& value : variant.graph.values)
     if (value.dtype == DType::kF32) value.dtype = DType::kF16;
-  for (Block& block : variant.graph.blocks) {
+  for (Block& block : variant.graph.blocks)
     for (LocalTensor& tensor : block.tensors)
       if (tensor.dtype == DType::kF32) tensor.dtype = DType::kF16;
-    Bytes& parameters = variant.costs.blocks.at(block.name).parameters;
-    if (!block.trainable) parameters = scaled(parameters, 1, 2);
+  for (CostTable& costs : variant.tables) {
+    for (const Block& block : variant.graph.blocks) {
+      Bytes& parameters = costs.blocks.at(block.name).parameters;
+      if (!block.trainable) parameters = scaled(parameters, 1, 2);
+    }
+    scale_costs(costs, 1, 2);
+    costs.precision = "fp16";
   }
-  scale_costs(variant.costs, 1, 2);
-  variant.costs.precision = "fp16";
   return variant;
 }
 
@@ -75,13 +91,13 @@ std::string names_of_stage(const BlockGraph& graph, const Placement& placement, 
 }
 
 std::string caps_text(const SplitTarget& target) {
+  const std::vector<Device>& devices = target.cluster.devices;
   std::string text;
-  for (size_t r = 0; r < target.devices.size();) {
+  for (size_t r = 0; r < devices.size();) {
     size_t next = r;
-    while (next < target.devices.size() && target.devices[next].memory == target.devices[r].memory)
-      ++next;
+    while (next < devices.size() && devices[next].memory == devices[r].memory) ++next;
     text += fmt::format("{}{} x {:.0f} MiB", text.empty() ? "" : " + ", next - r,
-                        target.devices[r].memory.mib());
+                        devices[r].memory.mib());
     r = next;
   }
   return text;
@@ -89,53 +105,65 @@ std::string caps_text(const SplitTarget& target) {
 
 class Explanation {
  public:
-  Explanation(const BlockGraph& graph, const CostTable& costs, const SplitProblem& problem,
-              const SplitTarget& target, const SolverOptions& options)
-      : graph_(graph), costs_(costs), problem_(problem), target_(target), options_(options) {}
+  Explanation(const StageTable& table, const SplitTarget& target, const SolverOptions& options)
+      : table_(table), target_(target), options_(options) {}
 
-  std::string line() {
-    const SplitProblem::Leanest leanest = problem_.leanest(target_);
+  std::string line() const {
+    const Leanest leanest = leanest_split(table_, target_);
     const Split& split = leanest.split;
-    size_t rank = 0;
-    for (size_t r = 0; r < split.memory.size(); ++r)
+    int rank = 0;
+    for (int r = 0; r < target_.stages(); ++r)
       if (over(split, r) > over(split, rank)) rank = r;
     const int64_t missing = over(split, rank);
-    const int stage = static_cast<int>(rank);
+    const auto stage =
+        static_cast<int>(std::ranges::find(split.chain.ranks, rank) - split.chain.ranks.begin());
+    const StageCosts& costs = table_.stage_costs(table_.costs().kind_of_rank(rank));
+    const int largest = largest_block(costs, split.placement, stage);
     std::string text = fmt::format(
         "no split in {} stages {} {}: the {} needs {:.0f} MiB on rank {} (stage {}: {}), {:.0f} "
-        "MiB over; its "
-        "largest block is {} with {:.0f} MiB",
-        target_.stages(), leanest.proven ? "fits" : "was found that fits", caps_text(target_),
-        leanest.proven ? "leanest" : "leanest found", mib_up(split.memory[rank].total().count),
-        rank, stage, names_of_stage(graph_, split.placement, stage), mib_up(missing),
-        graph_.blocks[largest_block(split.placement, stage)].name,
-        mib_up(problem_.stage_costs().footprint(largest_block(split.placement, stage))));
-    text += "; tried: ";
-    text += fmt::format("{:.0f} MiB more a device fits", mib_up(missing));
-    text += more_stages() + smaller_micro_batches() + half();
-    return text;
+        "MiB over; its largest block is {} with {:.0f} MiB",
+        target_.stages(), leanest.is_proven ? "fits" : "was found that fits", caps_text(target_),
+        leanest.is_proven ? "leanest" : "leanest found", mib_up(split.memory[rank].total().count),
+        rank, stage, names_of_stage(table_.graph(), split.placement, stage), mib_up(missing),
+        table_.graph().blocks[largest].name, mib_up(costs.footprint(largest)));
+    text += fmt::format("; tried: {:.0f} MiB more a device fits", mib_up(missing));
+    return text + recompute() + more_stages() + smaller_micro_batches() + half();
   }
 
  private:
-  int64_t over(const Split& split, size_t rank) const {
-    return split.memory[rank].total().count - target_.devices[rank].memory.count;
+  int64_t over(const Split& split, int rank) const {
+    return split.memory[rank].total().count - target_.cluster.devices[rank].memory.count;
   }
 
-  int largest_block(const Placement& placement, int stage) const {
+  int largest_block(const StageCosts& costs, const Placement& placement, int stage) const {
     int largest = -1;
-    for (int b : placement.blocks_owned_by(graph_, stage))
-      if (largest < 0 ||
-          problem_.stage_costs().footprint(b) > problem_.stage_costs().footprint(largest))
-        largest = b;
+    for (int b : placement.blocks_owned_by(table_.graph(), stage))
+      if (largest < 0 || costs.footprint(b) > costs.footprint(largest)) largest = b;
     return largest;
   }
 
+  static bool fits(const StageTable& table, const SplitTarget& target) {
+    return search_step(table, target, {.nodes = kNodesPerTry}).best.has_value();
+  }
+
+  std::string recompute() const {
+    if (target_.may_recompute) return "";
+    SplitTarget target = target_;
+    target.may_recompute = true;
+    return fits(table_, target) ? "; with blocks running again in the backward pass it fits" : "";
+  }
+
   std::string more_stages() const {
+    if (table_.costs().kinds() > 1) return "";  // of which kind, it cannot say
+    const ClusterCosts same(table_.costs().of_kind(0));
+    const StageTable table(table_.graph(), same);
     for (int more = 1; more <= kMoreStages; ++more) {
       SplitTarget wider = target_;
-      if (wider.stages() + more > problem_.searched_units()) break;
-      for (int i = 0; i < more; ++i) wider.devices.push_back(target_.devices.back());
-      if (problem_.fastest(wider))
+      if (wider.stages() + more > table_.searched_units()) break;
+      for (int i = 0; i < more; ++i)
+        wider.cluster.devices.push_back(target_.cluster.devices.back());
+      wider.cluster.host_of_rank.clear();
+      if (fits(table, wider))
         return fmt::format("; {} stages on as many devices fit", wider.stages());
       if (more == kMoreStages) return fmt::format("; none found in {} stages", wider.stages());
     }
@@ -145,37 +173,36 @@ class Explanation {
   bool variant_fits(const Variant& variant, int64_t micro_batch) const {
     SplitTarget target = target_;
     target.micro_batch_sizes = micro_batch_sizes(options_.batch, micro_batch);
-    return SplitProblem(variant.graph, ClusterCosts(variant.costs)).fastest(target).has_value();
+    std::vector<int> kinds;
+    for (int r = 0; r < target.stages(); ++r) kinds.push_back(table_.costs().kind_of_rank(r));
+    return fits(StageTable(variant.graph, ClusterCosts(variant.tables, kinds)), target);
   }
 
   std::string smaller_micro_batches() const {
     if (options_.micro_batch == 1) return "";
     for (int64_t smaller = options_.micro_batch / 2; smaller >= 1; smaller /= 2)
-      if (variant_fits(smaller_micro_batch(graph_, costs_, smaller), smaller))
+      if (variant_fits(smaller_micro_batch(table_, smaller), smaller))
         return fmt::format("; micro-batch {} fits (estimated)", smaller);
     return "; micro-batch 1 does not (estimated)";
   }
 
   std::string half() const {
-    if (costs_.precision != "fp32") return "";
+    if (table_.costs().precision() != "fp32") return "";
     return fmt::format(
         "; precision fp16 {} (estimated)",
-        variant_fits(half_precision(graph_, costs_), options_.micro_batch) ? "fits" : "does not");
+        variant_fits(half_precision(table_), options_.micro_batch) ? "fits" : "does not");
   }
 
-  const BlockGraph& graph_;
-  const CostTable& costs_;
-  const SplitProblem& problem_;
+  const StageTable& table_;
   const SplitTarget& target_;
   const SolverOptions& options_;
 };
 
 }  // namespace
 
-std::string explain_infeasible(const BlockGraph& graph, const CostTable& costs,
-                               const SplitProblem& problem, const SplitTarget& target,
+std::string explain_infeasible(const StageTable& table, const SplitTarget& target,
                                const SolverOptions& options) {
-  return Explanation(graph, costs, problem, target, options).line();
+  return Explanation(table, target, options).line();
 }
 
 }  // namespace stagecraft

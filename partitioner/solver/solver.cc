@@ -7,12 +7,41 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/solver/infeasible.h"
-#include "partitioner/solver/split_problem.h"
+#include "partitioner/solver/target.h"
 
 namespace stagecraft {
-namespace {
 
-SplitTarget target_of(const ClusterCosts& costs, const Cluster& cluster,
+Bytes Solution::peak() const {
+  Bytes most;
+  for (const RankMemory& rank : memory) most = std::max(most, rank.total());
+  return most;
+}
+
+double Solution::gap() const {
+  if (step.makespan.count == 0) return 0;
+  return 1 - static_cast<double>(proven_bound.count) / static_cast<double>(step.makespan.count);
+}
+
+Solution solution_of(const StageTable& table, Split split, int64_t bound) {
+  Solution solution{.placement = std::move(split.placement),
+                    .schedule = std::move(split.schedule),
+                    .down_sets = table.nodes(),
+                    .bottleneck = {},
+                    .step = std::move(split.step),
+                    .proven_bound = Nanos{bound},
+                    .memory = std::move(split.memory)};
+  for (size_t s = 0; s < split.chain.edges.size(); ++s) {
+    const int kind = table.costs().kind_of_rank(split.chain.ranks[s]);
+    int64_t time = table.cost(kind, split.chain.edges[s]).time();
+    for (const StageCosts::Rerun& rerun :
+         table.stage_costs(kind).reruns(table.stage(split.chain.edges[s])))
+      if (solution.placement.recompute[rerun.block]) time += rerun.time;
+    solution.bottleneck = std::max(solution.bottleneck, Nanos{time});
+  }
+  return solution;
+}
+
+SplitTarget target_of(const StageTable& table, const Cluster& cluster,
                       const SolverOptions& options) {
   const int ranks = static_cast<int>(cluster.devices.size());
   const int stages = options.stages == 0 ? ranks : options.stages;
@@ -22,15 +51,10 @@ SplitTarget target_of(const ClusterCosts& costs, const Cluster& cluster,
   if (options.batch < 1 || options.micro_batch < 1)
     throw ConfigError(fmt::format("batch {} in micro-batches of {}: both must be 1 or more",
                                   options.batch, options.micro_batch));
-  if (costs.kinds() > 1)
-    throw ConfigError(
-        fmt::format("cluster {} has {} kinds of devices: the search needs one kind, "
-                    "which may differ in memory",
-                    cluster.name, costs.kinds()));
-  if (options.micro_batch != costs.micro_batch())
+  if (options.micro_batch != table.costs().micro_batch())
     throw ConfigError(
         fmt::format("the cost table is for micro-batch {}, the plan for {}: make a table for it",
-                    costs.micro_batch(), options.micro_batch),
+                    table.costs().micro_batch(), options.micro_batch),
         ExitCode::kPlanMismatch);
   const std::vector<std::string> generators = generator_names();
   if (std::ranges::find(generators, options.schedule) == generators.end())
@@ -39,35 +63,37 @@ SplitTarget target_of(const ClusterCosts& costs, const Cluster& cluster,
   if (!options.memory_caps.empty() && static_cast<int>(options.memory_caps.size()) != stages)
     throw ConfigError(fmt::format("{} memory caps for {} ranks: give one for each",
                                   options.memory_caps.size(), stages));
-  SplitTarget target{.devices = {cluster.devices.begin(), cluster.devices.begin() + stages},
+  for (const auto& [block, rank] : options.fixed) {
+    const std::string& name = table.graph().blocks.at(block).name;
+    if (rank < 0 || rank >= stages)
+      throw ConfigError(fmt::format("block {} is fixed to rank {}, but ranks are 0 to {}", name,
+                                    rank, stages - 1));
+    if (table.order().unit_of_block[block] < 0)
+      throw ConfigError(
+          fmt::format("block {} cannot be fixed: it runs on every rank that needs it", name));
+  }
+  if (stages > table.searched_units())
+    throw ConfigError(fmt::format("{} stages for {} units of blocks: give at most {}", stages,
+                                  table.searched_units(), table.searched_units()));
+  SplitTarget target{.cluster = cluster,
                      .schedule = options.schedule,
-                     .micro_batch_sizes = micro_batch_sizes(options.batch, options.micro_batch)};
+                     .micro_batch_sizes = micro_batch_sizes(options.batch, options.micro_batch),
+                     .may_recompute = options.may_recompute,
+                     .any_order = options.any_order,
+                     .fixed = options.fixed};
+  target.cluster.devices.resize(stages);
   for (size_t r = 0; r < options.memory_caps.size(); ++r)
-    target.devices[r].memory = options.memory_caps[r];
+    target.cluster.devices[r].memory = options.memory_caps[r];
   return target;
 }
 
-}  // namespace
-
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options) {
-  const SplitTarget target = target_of(costs, cluster, options);
-  const SplitProblem problem(graph, costs);
-  if (target.stages() > problem.searched_units())
-    throw ConfigError(fmt::format("{} stages for {} units of blocks: give at most {}",
-                                  target.stages(), problem.searched_units(),
-                                  problem.searched_units()));
-  std::optional<Split> split = problem.fastest(target);
-  if (!split)
-    throw ResourceError(explain_infeasible(graph, costs.of_kind(0), problem, target, options));
-  SimulatedStep step =
-      simulate(graph, split->placement, costs, cluster, split->schedule, target.micro_batch_sizes);
-  return {.placement = std::move(split->placement),
-          .down_sets = problem.down_set_count(),
-          .bottleneck = Nanos{split->bottleneck},
-          .proven_bound = Nanos{split->proven_bound},
-          .memory = std::move(split->memory),
-          .step = std::move(step)};
+  const StageTable table(graph, costs);
+  const SplitTarget target = target_of(table, cluster, options);
+  SearchResult result = search_step(table, target, options.limits);
+  if (!result.best) throw ResourceError(explain_infeasible(table, target, options));
+  return solution_of(table, std::move(*result.best), result.bound);
 }
 
 }  // namespace stagecraft

@@ -1,11 +1,13 @@
-// Splits a graph into stages: the exact best bottleneck over down-sets of glued units, under every
-// device's memory cap.
+// Splits a graph into stages: the shortest simulated step over down-sets of glued units, under
+// every device's memory cap.
 //
-// Pure function of its inputs, deterministic for any number of threads. What is proven, and how:
-// docs/search.md.
+// Pure function of its inputs, deterministic for any number of threads unless a time limit is
+// given. What is proven, and how: docs/search.md.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "partitioner/cost/cluster_costs.h"
@@ -13,46 +15,42 @@
 #include "partitioner/graph/placement.h"
 #include "partitioner/simulate/memory_model.h"
 #include "partitioner/simulate/simulator.h"
+#include "partitioner/solver/step_search.h"
+#include "partitioner/solver/units.h"
 
 namespace stagecraft {
-
-// A unit is what the search does not split: a block with its zero convolution, hint and time
-// embeddings with a neighbour. A sum is a unit of its own that *follows*: it is never searched but
-// runs where the later of its producers does (docs/search.md). Every split of the units that are
-// searched into nested down-sets is a valid placement.
-struct Units {
-  std::vector<std::vector<int>> blocks;  // block indices, ascending; units in topological order
-  std::vector<bool> follows;             // by unit
-  std::vector<int>
-      replicated;  // blocks in no unit: frozen time embeddings, cheaper to run again than to send
-};
-Units glue(const BlockGraph& graph);
 
 struct SolverOptions {
   int stages = 0;  // 0: one per device
   std::string schedule = "1f1b";
-  std::vector<Bytes> memory_caps;  // per rank; empty: the device's memory
+  std::vector<Bytes> memory_caps{};  // per rank; empty: the device's memory
   int64_t batch = 4, micro_batch = 1;
+  bool may_recompute = true;  // blocks may run forward again where memory asks for it
+  bool any_order = true;      // unequal devices may take the stages in any order
+  std::vector<std::pair<int, int>> fixed{};  // block, rank: where it must run
+  SearchLimits limits{};
 };
 
 struct Solution {
   Placement placement;
+  Schedule schedule;
   int64_t down_sets = 0;
-  Nanos bottleneck;  // largest forward + backward time of a stage
-  // No split over units with a bottleneck below this fits the caps; equal to `bottleneck` when the
-  // optimum is proven (always, unless more than `kMaxValidations` better-looking splits were
-  // refused by the memory model at the very edge of a cap).
+  Nanos bottleneck;  // the longest that a rank computes for one full micro-batch
+  SimulatedStep step;
+  // No split over units that fits the caps by the memory model has a shorter step; equal to the
+  // step's makespan when the optimum is proven.
   Nanos proven_bound;
   std::vector<RankMemory> memory;
-  SimulatedStep step;
-};
-inline constexpr int kMaxValidations = 400;
 
-// Throws ResourceError (13) when no split fits: which stage, which block, how many MiB over, and
-// what would make it fit (smaller micro-batch, more stages, half precision, larger cap), tried out,
-// not guessed. ConfigError for options that make no sense (more stages than devices, caps for
-// another number of ranks, devices of more than one kind: those of one cluster may differ in
-// memory, not in speed).
+  Bytes peak() const;  // of the fullest rank
+  // 1 - proven_bound / step: no split is shorter by more than this part. 0 when proven.
+  double gap() const;
+};
+
+// Throws ResourceError (13) when no split fits: which rank, which block, how many MiB over, and
+// what would make it fit (recompute, smaller micro-batch, more stages, half precision, larger cap),
+// tried out, not guessed. ConfigError for options that make no sense (more stages than devices,
+// caps for another number of ranks).
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options);
 

@@ -1,5 +1,5 @@
-// What one stage costs, whatever the other stages are: its time, and a lower bound of its rank's
-// memory.
+// What one stage costs on one kind of device, whatever the other stages are: its time, and a lower
+// bound of its rank's memory.
 //
 // The bound replays one micro-batch through the stage as the memory model does, on top of the
 // micro-batches that are in flight beside it, and leaves out what depends on the other stages (how
@@ -15,16 +15,19 @@
 #include "partitioner/cost/device.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/solver/down_sets.h"
+#include "partitioner/solver/stage_replay.h"
 
 namespace stagecraft {
 
 struct StageCost {
-  int64_t time = 0;       // ns, forward and backward of one micro-batch
-  int64_t fixed = 0;      // bytes: weights, gradients, masters, optimizer
-  int64_t in_flight = 0;  // bytes one more micro-batch in flight adds
+  int64_t forward = 0, backward = 0;  // ns of one micro-batch of the table's size
+  int64_t fixed = 0;                  // bytes: weights, gradients, masters, optimizer
+  int64_t in_flight = 0;              // bytes one more micro-batch in flight adds
   // Bytes of the running micro-batch at its worst moment, what it keeps included.
   int64_t forward_peak = 0, backward_peak = 0;
   int channels = 0;  // directed pairs of ranks it talks on, at least
+  bool has_backward = false;
+  int64_t time() const { return forward + backward; }
 };
 
 class StageCosts {
@@ -32,8 +35,15 @@ class StageCosts {
   // The arguments must outlive the object. Throws InternalError when `costs` lacks a block.
   StageCosts(const BlockGraph& graph, const UnitOrder& order, const CostTable& costs);
 
-  StageCost of(const UnitSet& units) const;
-  int64_t time(const UnitSet& units) const;
+  // `replay`: scratch of the calling thread. `recompute` by block, or null for none; times are
+  // without running again.
+  StageCost of(const UnitSet& units, StageReplay& replay,
+               const std::vector<bool>* recompute = nullptr) const;
+  StageReplay make_replay() const { return StageReplay(facts_); }
+
+  // Time of the unit's blocks, replicated ones left out.
+  int64_t unit_forward(int unit) const { return unit_forward_[unit]; }
+  int64_t unit_backward(int unit) const { return unit_backward_[unit]; }
   // Blocks that a stage of these units runs, ascending: replicated ones it needs included.
   std::vector<int> blocks_run(const UnitSet& units) const;
   // Weights, gradients, master weights and optimizer state of one block.
@@ -43,14 +53,23 @@ class StageCosts {
   // Fixed bytes and what the block alone keeps for one micro-batch.
   int64_t footprint(int block) const;
 
+  // Running a block again takes `time` and frees at most `bytes` of what a micro-batch keeps.
+  struct Rerun {
+    int block = -1;
+    int64_t time = 0, bytes = 0;
+  };
+  // Of the blocks of a stage that can run again, most bytes per time first.
+  std::vector<Rerun> reruns(const UnitSet& units) const;
+
  private:
   const BlockGraph& graph_;
   const UnitOrder& order_;
   const CostTable& costs_;
-  std::vector<const BlockCost*> cost_;   // by block
+  ReplayFacts facts_;
   std::vector<UnitSet> replicated_for_;  // by replicated block: units that need it
-  std::vector<int64_t> unit_time_, value_bytes_;
-  std::vector<std::vector<int>> gradient_consumers_;  // by value
+  std::vector<int64_t> unit_forward_, unit_backward_;
+  std::vector<Rerun> reruns_;  // most bytes per time first
+  std::vector<bool> unit_has_backward_;
   // What may have to travel: a producer's unit and its readers' units, and where its gradient is
   // summed.
   struct Route {
@@ -70,6 +89,8 @@ struct StageContext {
   std::vector<Moment> forward;
   Moment backward;
   int64_t micro_batch = 1;  // samples that the cost table was made for
+
+  int64_t most_in_flight() const;  // samples
 };
 StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch);

@@ -16,7 +16,7 @@
 namespace stagecraft {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string with_length(const std::string& header, const std::string& data) {
   std::string text;
@@ -43,7 +43,7 @@ const std::string kA = tensor("a", R"("dtype":"F32","shape":[2],"data_offsets":[
 const std::string kB = tensor("b", R"("dtype":"F16","shape":[1,2],"data_offsets":[8,12])");
 const std::string kData = "0123456789ab";
 
-class Safetensors : public testing::Test {
+class Safetensors : public ::testing::Test {
  protected:
   // The error that opening such a file ends in; its code is always that of a damaged file.
   std::string refusal(const std::string& content) {

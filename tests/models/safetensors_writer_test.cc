@@ -132,7 +132,7 @@ TEST(SafetensorsWriter, AFullDiskIsAnIoErrorAndLeavesNothing) {
   }
   setrlimit(RLIMIT_FSIZE, &old);
   signal(SIGXFSZ, handler);
-  EXPECT_THAT(message, testing::HasSubstr("x.partial: cannot write"));
+  EXPECT_THAT(message, ::testing::HasSubstr("x.partial: cannot write"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 

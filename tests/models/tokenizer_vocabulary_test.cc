@@ -8,7 +8,7 @@
 namespace stagecraft {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // "ab" and "abc" at the end of a word are tokens; single letters inside and at the end too.
 const std::string kVocabulary =
@@ -16,7 +16,7 @@ const std::string kVocabulary =
     R"("<|startoftext|>":9,"<|endoftext|>":10})";
 const std::string kMerges = "#version: 0.2\na b\na b</w>\nab c</w>\n";
 
-class TokenizerVocabulary : public testing::Test {
+class TokenizerVocabulary : public ::testing::Test {
  protected:
   std::string refusal(const std::string& vocabulary, const std::string& merges,
                       ExitCode code = ExitCode::kPlanMismatch) {

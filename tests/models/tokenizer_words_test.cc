@@ -6,7 +6,7 @@
 namespace stagecraft {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 std::vector<std::string> words(std::string_view caption) {
   std::vector<std::string> out;

@@ -16,9 +16,9 @@
 namespace stagecraft {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 struct Tensor {
@@ -71,7 +71,7 @@ std::vector<float> values(const WeightSource& source, const Param& param) {
   return out;
 }
 
-class DiffusersFolder : public testing::Test {
+class DiffusersFolder : public ::testing::Test {
  protected:
   // The one line that opening, or reading everything, ends in.
   std::string refusal(const std::vector<Param>& expected, ExitCode code) {

@@ -62,9 +62,9 @@ TEST(SaveFolder, RefusesParametersOfAnotherPart) {
 TEST(SaveFolder, NamesTheLevelsOfTheUNetInItsConfiguration) {
   ModelConfig model;
   EXPECT_THAT(diffusers_config(model, "unet"),
-              testing::HasSubstr("\"up_block_types\": [\n    \"UpBlock2D\",\n    \"CrossAttnUp"));
+              ::testing::HasSubstr("\"up_block_types\": [\n    \"UpBlock2D\",\n    \"CrossAttnUp"));
   EXPECT_THAT(diffusers_config(model, "controlnet"),
-              testing::HasSubstr("\"attention_head_dim\": 8,"));
+              ::testing::HasSubstr("\"attention_head_dim\": 8,"));
 }
 
 }  // namespace

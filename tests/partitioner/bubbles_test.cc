@@ -102,35 +102,38 @@ TEST(Bubbles, ASlowStageMakesTheOthersWait) {
 
 TEST(Bubbles, ARankWhoseSendsAreAllUnderWayWaitsForTheLink) {
   const BlockGraph graph = chain_graph(2, /*first_trainable=*/1);
-  const std::vector<int64_t> sizes(4, 1);
-  const Schedule schedule =
-      complete_order(graph, chain_placement(2),
-                     {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 step"),
-                      actions_of("R0 R1 R2 R3 F1.0 F1.1 F1.2 F1.3 B1.0 B1.1 B1.2 B1.3 step")},
-                     sizes);
-  const BubbleStep found =
-      with_bubbles(schedule, simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
-                                      plain_cluster(2, 1e9, {}), schedule, sizes));
-  // S2 waits for S0, S3 for S1. From 210 on rank 1 waits for a message or computes.
-  EXPECT_EQ(found.text(0),
-            "30-110 communication, 120-210 communication, 210-220 drain, 220-310 communication, "
-            "310-320 drain, 320-410 communication, 410-500 drain");
-}
-
-TEST(Bubbles, ARankWhoseReceiverIsNotThereWaitsForItsWork) {
-  const BlockGraph graph = chain_graph(2, /*first_trainable=*/1);
   const std::vector<int64_t> sizes(6, 1);
   const Schedule schedule =
       complete_order(graph, chain_placement(2),
                      {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 F0.4 S4 F0.5 S5 step"),
+                      actions_of("R0 R1 R2 R3 R4 R5 F1.0 F1.1 F1.2 F1.3 F1.4 F1.5 B1.0 B1.1 B1.2 "
+                                 "B1.3 B1.4 B1.5 step")},
+                     sizes);
+  const BubbleStep found =
+      with_bubbles(schedule, simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
+                                      plain_cluster(2, 1e9, {}), schedule, sizes));
+  // S4 waits for S0, S5 for S1. From 210 on rank 1 waits for a message or computes.
+  EXPECT_EQ(found.text(0),
+            "50-110 communication, 120-210 communication, 210-220 drain, 220-310 communication, "
+            "310-320 drain, 320-410 communication, 410-420 drain, 420-510 communication, 510-520 "
+            "drain, 520-610 communication, 610-740 drain");
+}
+
+TEST(Bubbles, ARankWhoseReceiverIsNotThereWaitsForItsWork) {
+  const BlockGraph graph = chain_graph(2, /*first_trainable=*/1);
+  const std::vector<int64_t> sizes(9, 1);
+  const Schedule schedule =
+      complete_order(graph, chain_placement(2),
+                     {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 F0.4 S4 F0.5 S5 F0.6 S6 F0.7 S7 "
+                                 "F0.8 S8 step"),
                       actions_of("R0 F1.0 B1.0 R1 F1.1 B1.1 R2 F1.2 B1.2 R3 F1.3 B1.3 R4 F1.4 B1.4 "
-                                 "R5 F1.5 B1.5 step")},
+                                 "R5 F1.5 B1.5 R6 F1.6 B1.6 R7 F1.7 B1.7 R8 F1.8 B1.8 step")},
                      sizes);
   const BubbleStep found =
       with_bubbles(schedule, simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
                                       plain_cluster(2), schedule, sizes));
-  // S3 waits for S1, which rank 1 takes at 40: no wait. S4 waits for S2, taken at 70.
-  EXPECT_EQ(found.text(0), "50-70 other stage's work, 80-190 drain");
+  // S6 waits for S2, which rank 1 takes at 70: no wait. S7 waits for S3, taken at 100.
+  EXPECT_EQ(found.text(0), "80-100 other stage's work, 110-280 drain");
   EXPECT_EQ(found.text(1), "0-10 warm-up");
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
+#include <functional>
 #include <string>
 
 #include "partitioner/base/error.h"
@@ -14,45 +15,50 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int64_t kMiB = 1024 * 1024;
+constexpr int64_t kMessageMiB = 1024 * 1024;
 
 // Six trainable blocks in a row that keep 10, 20, ... 60 MiB for a micro-batch of two; nothing else
 // matters.
-testing::PlanningProblem chain(int stages, int64_t cap_mib) {
+testing::PlanningProblem chain(
+    int stages, int64_t cap_mib, const std::string& precision = "fp32",
+    const std::function<void(int, BlockCost&)>& change = [](int, BlockCost&) {}) {
   ToyGraph toy;
   std::string hidden = "input.x";
   for (int i = 0; i < 6; ++i) {
     toy.add("block" + std::to_string(i), {hidden}, true);
     hidden = "block" + std::to_string(i);
   }
-  testing::PlanningProblem problem{
-      .graph = toy.build(hidden), .costs = {}, .cluster = {}, .options = {}};
-  problem.costs = testing::random_costs(problem.graph, 1, 2);
-  problem.costs.precision = "fp32";
+  BlockGraph graph = toy.build(hidden);
+  CostTable costs = testing::random_costs(graph, 1, 2);
+  costs.precision = precision;
   for (int i = 0; i < 6; ++i) {
     BlockCost cost;
     cost.forward.median = Nanos{100};
     cost.keeps_input = {false};
-    cost.saved_internal = Bytes{(i + 1) * 10 * kMiB};
-    problem.costs.blocks["block" + std::to_string(i)] = cost;
+    cost.saved_internal = Bytes{(i + 1) * 10 * kMessageMiB};
+    change(i, cost);
+    costs.blocks["block" + std::to_string(i)] = cost;
   }
+  testing::PlanningProblem problem{.graph = std::move(graph),
+                                   .costs = ClusterCosts(std::move(costs)),
+                                   .cluster = {},
+                                   .options = {}};
   problem.cluster.name = "six";
   problem.cluster.link = {.bandwidth = 1e9, .latency = {}};
   for (int r = 0; r < 6; ++r)
     problem.cluster.devices.push_back({.name = "d",
                                        .kind = "cpu",
-                                       .memory = Bytes{cap_mib * kMiB},
+                                       .memory = Bytes{cap_mib * kMessageMiB},
                                        .op_latency = {},
                                        .base = {},
                                        .comm_buffer_per_peer = {}});
-  problem.options = {
-      .stages = stages, .schedule = "1f1b", .memory_caps = {}, .batch = 2, .micro_batch = 2};
+  problem.options = {.stages = stages, .batch = 2, .micro_batch = 2, .may_recompute = false};
   return problem;
 }
 
 std::string refusal(const testing::PlanningProblem& problem) {
   try {
-    solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
+    solve(problem.graph, problem.costs, problem.cluster, problem.options);
   } catch (const ResourceError& error) {
     EXPECT_EQ(error.code(), ExitCode::kOutOfMemory);
     return error.what();
@@ -85,24 +91,19 @@ TEST(SolverMessages, TriesASmallerMicroBatch) {
 
 TEST(SolverMessages, TriesHalfPrecision) {
   EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("precision fp16 fits (estimated)"));
-  testing::PlanningProblem half = chain(2, 80);
-  half.costs.precision = "fp16";
-  EXPECT_THAT(refusal(half), Not(HasSubstr("precision")));
+  EXPECT_THAT(refusal(chain(2, 80, "fp16")), Not(HasSubstr("precision")));
 }
 
 TEST(SolverMessages, WhatItSaysFitsDoesFit) {
   testing::PlanningProblem problem = chain(2, 80 + 31);
-  EXPECT_NO_THROW(
-      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options));
+  EXPECT_NO_THROW(solve(problem.graph, problem.costs, problem.cluster, problem.options));
 }
 
 TEST(SolverOptions, RefusesWhatMakesNoSense) {
   const auto with = [](auto change) {
     testing::PlanningProblem problem = chain(2, 1000);
     change(problem.options);
-    return [problem] {
-      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
-    };
+    return [problem] { solve(problem.graph, problem.costs, problem.cluster, problem.options); };
   };
   EXPECT_THROW(with([](SolverOptions& o) { o.stages = 7; })(), ConfigError);
   EXPECT_THROW(with([](SolverOptions& o) { o.schedule = "2f2b"; })(), ConfigError);
@@ -115,25 +116,21 @@ TEST(SolverDeterminism, ThreadsDoNotMatter) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     testing::PlanningProblem problem = testing::random_problem(seed);
     if (static_cast<int>(glue(problem.graph).blocks.size()) < problem.options.stages + 2) continue;
-    const Solution many =
-        solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
+    const Solution many = solve(problem.graph, problem.costs, problem.cluster, problem.options);
     const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
-    const Solution single =
-        solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
+    const Solution single = solve(problem.graph, problem.costs, problem.cluster, problem.options);
     EXPECT_EQ(many.placement, single.placement) << "seed " << seed;
   }
 }
 
-TEST(SolverTies, PreferTheSmallestLargestMemory) {
-  testing::PlanningProblem problem = chain(2, 1000);
-  // The first block takes so long that every cut has the same bottleneck but for those that give it
-  // company.
-  problem.costs.blocks["block0"].forward.median = Nanos{10'000};
-  for (int i = 1; i < 6; ++i)
-    problem.costs.blocks["block" + std::to_string(i)].forward.median = Nanos{0};
-  const Solution solution =
-      solve(problem.graph, ClusterCosts(problem.costs), problem.cluster, problem.options);
-  EXPECT_THAT(solution.placement.stage_of_block, ::testing::ElementsAre(0, 0, 0, 0, 1, 1));
+TEST(SolverMessages, TriesToRunBlocksAgain) {
+  // Two micro-batches in flight on stage 0: 10+20+30 twice, and 40+50+60 on stage 1.
+  testing::PlanningProblem problem = chain(2, 140);
+  problem.options.batch = 8;
+  EXPECT_THAT(refusal(problem), HasSubstr("running again in the backward pass it fits"));
+  problem.options.may_recompute = true;
+  const Solution solution = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  EXPECT_THAT(solution.placement.recompute, ::testing::Contains(true));
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "partitioner/cost/cluster_costs.h"
 #include "partitioner/schedule/schedule.h"
+#include "partitioner/simulate/memory_model.h"
+#include "partitioner/simulate/simulator.h"
 #include "partitioner/solver/solver.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/toy_graph.h"
@@ -98,56 +101,129 @@ inline CostTable random_costs(const BlockGraph& graph, uint64_t seed, int64_t mi
 
 struct PlanningProblem {
   BlockGraph graph;
-  CostTable costs;
+  ClusterCosts costs;
   Cluster cluster;
   SolverOptions options;
 };
 
-inline PlanningProblem random_problem(uint64_t seed) {
+// The same blocks on another kind of device.
+inline CostTable on_another_device(CostTable table, uint64_t seed) {
+  Dice dice(seed ^ 0xdecafu);
+  for (auto& [name, cost] : table.blocks)
+    for (Timing* t : {&cost.forward, &cost.backward_input, &cost.backward_weight})
+      if (t->median.count > 0) t->median.count = t->median.count * (50 + dice.below(150)) / 100 + 1;
+  table.device = "other";
+  return table;
+}
+
+struct RandomProblemOptions {
+  int most_blocks = 5;  // of the half of the graphs that are not made of branches
+  int most_stages = 3;
+  bool unequal_devices = false;
+  bool slow_links = false;
+};
+
+inline PlanningProblem random_problem(uint64_t seed, const RandomProblemOptions& wish = {}) {
   Dice dice(seed + 1'000'000);
-  PlanningProblem problem;
-  problem.graph =
-      dice.percent(50) ? random_branches(seed) : random_graph(seed, {.blocks = 3 + dice.below(3)});
-  problem.options.stages = 1 + dice.below(3);
-  problem.options.schedule = dice.percent(60) ? "1f1b" : "gpipe";
-  problem.options.micro_batch = 1 + dice.below(2);
-  problem.options.batch = 1 + dice.below(6);
-  problem.costs = random_costs(problem.graph, seed, problem.options.micro_batch);
-  problem.cluster.name = "random";
-  problem.cluster.link = {.bandwidth = 1e9, .latency = Nanos{1}};
-  for (int r = 0; r < problem.options.stages; ++r)
-    problem.cluster.devices.push_back({.name = "random",
-                                       .kind = "cpu",
-                                       .memory = Bytes{int64_t{1} << 40},
-                                       .op_latency = Nanos{0},
-                                       .base = Bytes{100},
-                                       .comm_buffer_per_peer = Bytes{dice.below(50)},
-                                       .slack_fraction = dice.below(3) * 0.05});
-  return problem;
-}
-
-// Forward and backward of a stage for one micro-batch of the table's size; nothing is recomputed.
-inline int64_t stage_time(const PlanningProblem& problem, const Placement& placement, int stage) {
-  int64_t time = 0;
-  for (int b : placement.blocks_run_by(problem.graph, stage)) {
-    const Block& block = problem.graph.blocks[b];
-    const BlockCost& cost = problem.costs.blocks.at(block.name);
-    time += cost.forward.median.count;
-    if (block.state == BlockState::kF) continue;
-    time += cost.backward_input.median.count + cost.backward_weight.median.count;
+  BlockGraph graph = dice.percent(50)
+                         ? random_branches(seed)
+                         : random_graph(seed, {.blocks = 3 + dice.below(wish.most_blocks - 2)});
+  SolverOptions options;
+  options.stages = 1 + dice.below(wish.most_stages);
+  options.schedule = dice.percent(60) ? "1f1b" : "gpipe";
+  options.micro_batch = 1 + dice.below(2);
+  options.batch = 1 + dice.below(6);
+  Cluster cluster;
+  cluster.name = "random";
+  cluster.link = {.bandwidth = 1e9, .latency = Nanos{1}};
+  if (wish.slow_links)
+    cluster.link = {.bandwidth = 2e10 / (1 + dice.below(40)), .latency = Nanos{dice.below(9)}};
+  std::vector<int> kinds;
+  for (int r = 0; r < options.stages; ++r) {
+    kinds.push_back(wish.unequal_devices ? dice.below(2) : 0);
+    cluster.devices.push_back({.name = kinds.back() == 0 ? "random" : "other",
+                               .kind = "cpu",
+                               .memory = Bytes{int64_t{1} << 40},
+                               .op_latency = Nanos{0},
+                               .base = Bytes{100},
+                               .comm_buffer_per_peer = Bytes{dice.below(50)},
+                               .slack_fraction = dice.below(3) * 0.05});
   }
-  return time;
+  const CostTable table = random_costs(graph, seed, options.micro_batch);
+  ClusterCosts costs = wish.unequal_devices
+                           ? ClusterCosts({table, on_another_device(table, seed)}, kinds)
+                           : ClusterCosts(table);
+  return {.graph = std::move(graph),
+          .costs = std::move(costs),
+          .cluster = std::move(cluster),
+          .options = std::move(options)};
 }
 
-inline std::vector<RankMemory> memory_of(const PlanningProblem& problem,
-                                         const Placement& placement) {
+struct Predicted {
+  Nanos step;
+  std::vector<RankMemory> memory;
+
+  bool fits(const std::vector<Bytes>& caps) const {
+    for (size_t r = 0; r < memory.size(); ++r)
+      if (memory[r].total() > caps[r]) return false;
+    return true;
+  }
+};
+
+// What the models say of a placement.
+inline Predicted predict(const PlanningProblem& problem, const Placement& placement) {
   const std::vector<int64_t> sizes =
       micro_batch_sizes(problem.options.batch, problem.options.micro_batch);
   const auto order = generate_order(problem.options.schedule, problem.graph, placement,
                                     static_cast<int>(sizes.size()));
-  return predict_memory(problem.graph, placement, ClusterCosts(problem.costs),
-                        problem.cluster.devices,
-                        insert_messages(problem.graph, placement, order, sizes), sizes);
+  const Schedule schedule = insert_messages(problem.graph, placement, order, sizes);
+  return {
+      .step = simulate(problem.graph, placement, problem.costs, problem.cluster, schedule, sizes)
+                  .makespan,
+      .memory = predict_memory(problem.graph, placement, problem.costs, problem.cluster.devices,
+                               schedule, sizes)};
+}
+
+// A sum runs where the later of its producers does; later still only if a fold asks for it.
+inline void place_followers(const BlockGraph& graph, const Units& units, Placement& placement) {
+  for (size_t u = 0; u < units.blocks.size(); ++u) {
+    if (!units.follows[u]) continue;
+    const int sum = units.blocks[u].front();
+    int stage = 0;
+    for (int v : graph.blocks[sum].inputs) {
+      if (graph.values[v].producer >= 0)
+        stage = std::max(stage, placement.stage_of_block[graph.values[v].producer]);
+      for (int consumer : graph.gradient_consumers(v))
+        if (consumer < sum) stage = std::max(stage, placement.stage_of_block[consumer]);
+    }
+    placement.stage_of_block[sum] = stage;
+  }
+}
+
+// Every valid placement of whole units: a stage for every unit, stage s on rank s.
+inline std::vector<Placement> every_placement(const PlanningProblem& problem) {
+  const Units units = glue(problem.graph);
+  std::vector<size_t> searched;
+  for (size_t u = 0; u < units.blocks.size(); ++u)
+    if (!units.follows[u]) searched.push_back(u);
+  const int stages = problem.options.stages;
+  std::vector<Placement> all;
+  int64_t combinations = 1;
+  for (size_t i = 0; i < searched.size(); ++i) combinations *= stages;
+  for (int64_t c = 0; c < combinations; ++c) {
+    Placement placement;
+    placement.stage_of_block.assign(problem.graph.blocks.size(), -1);
+    placement.recompute.assign(problem.graph.blocks.size(), false);
+    for (int s = 0; s < stages; ++s) placement.rank_of_stage.push_back(s);
+    int64_t rest = c;
+    for (size_t u : searched) {
+      for (int b : units.blocks[u]) placement.stage_of_block[b] = static_cast<int>(rest % stages);
+      rest /= stages;
+    }
+    place_followers(problem.graph, units, placement);
+    if (placement_faults(problem.graph, placement).empty()) all.push_back(std::move(placement));
+  }
+  return all;
 }
 
 }  // namespace stagecraft::testing

@@ -1,0 +1,226 @@
+#include "partitioner/solver/stage_table.h"
+
+#include <tbb/enumerable_thread_specific.h>
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+
+#include "partitioner/base/error.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr int64_t kMaxDownSets = 3000;  // 4.5 million possible stages
+
+}  // namespace
+
+StageTable::StageTable(const BlockGraph& graph, const ClusterCosts& costs)
+    : graph_(graph),
+      costs_(costs),
+      order_(order_units(graph, glue(graph))),
+      sets_(down_sets(order_, kMaxDownSets)) {
+  for (int kind = 0; kind < costs.kinds(); ++kind)
+    stage_costs_.emplace_back(graph, order_, costs.of_kind(kind));
+  searched_units_ = static_cast<int>(std::ranges::count(order_.units.follows, false));
+  note_products();
+  note_least_times();
+  make_edges();
+  note_ways();
+}
+
+void StageTable::note_least_times() {
+  for (int u = 0; u < static_cast<int>(order_.units.blocks.size()); ++u) {
+    unit_forward_.push_back(stage_costs_[0].unit_forward(u));
+    unit_backward_.push_back(stage_costs_[0].unit_backward(u));
+    for (const StageCosts& kind : stage_costs_) {
+      unit_forward_[u] = std::min(unit_forward_[u], kind.unit_forward(u));
+      unit_backward_[u] = std::min(unit_backward_[u], kind.unit_backward(u));
+    }
+  }
+  for (const UnitSet& set : sets_) {
+    least_forward_.push_back(0);
+    least_backward_.push_back(0);
+    for (int u : set.members()) {
+      least_forward_.back() += unit_forward_[u];
+      least_backward_.back() += unit_backward_[u];
+    }
+  }
+}
+
+void StageTable::note_products() {
+  products_.resize(order_.units.blocks.size());
+  for (const Value& value : graph_.values) {
+    if (value.producer < 0 || order_.unit_of_block[value.producer] < 0) continue;
+    Product product{.bytes = value.bytes(costs_.micro_batch()).count,
+                    .carries_grad = value.carries_grad,
+                    .readers = {},
+                    .givers = {}};
+    for (int consumer : value.consumers) {
+      if (!graph_.blocks[consumer].reaches_loss) continue;
+      product.readers.add(order_.unit_of_block[consumer]);
+      if (value.carries_grad) product.givers.add(order_.unit_of_block[consumer]);
+    }
+    products_[order_.unit_of_block[value.producer]].push_back(product);
+  }
+}
+
+void StageTable::make_edges() {
+  const int count = nodes();
+  for (int a = 0; a < count; ++a) {
+    first_edge_.push_back(edges());
+    for (int b = a + 1; b < count; ++b)
+      if (sets_[a].is_subset_of(sets_[b])) edges_.push_back({.from = a, .to = b});
+  }
+  first_edge_.push_back(edges());
+  readers_.resize(edges_.size());
+  givers_.resize(edges_.size());
+  cost_.assign(stage_costs_.size(), std::vector<StageCost>(edges_.size()));
+  for (int kind = 0; kind < kinds(); ++kind) {
+    tbb::enumerable_thread_specific<StageReplay> replays(
+        [&] { return stage_costs_[kind].make_replay(); });
+    tbb::parallel_for(0, count, [&](int a) {
+      StageReplay& replay = replays.local();
+      for (int e = first_edge_[a]; e < first_edge_[a + 1]; ++e) {
+        const UnitSet units = stage(e);
+        cost_[kind][e] = stage_costs_[kind].of(units, replay);
+        if (kind > 0) continue;
+        for (int u : units.members())
+          for (const Product& product : products_[u]) {
+            readers_[e].add_all(product.readers);
+            givers_[e].add_all(product.givers);
+          }
+      }
+    });
+  }
+}
+
+void StageTable::note_ways() {
+  const int units = static_cast<int>(products_.size());
+  // Before each unit, and from each unit on, itself included; gradients go only where some are
+  // handed on.
+  std::vector<int64_t> to(units, 0), back(units, 0), on(unit_forward_), home(unit_backward_);
+  std::vector<UnitSet> before(units);
+  for (int u = 0; u < units; ++u)
+    for (const Product& product : products_[u]) {
+      for (int reader : product.readers.members()) {
+        if (reader == u) continue;
+        before[reader].add(u);
+        to[reader] = std::max(to[reader], to[u] + unit_forward_[u]);
+      }
+      for (int giver : product.givers.members())
+        if (giver != u) back[giver] = std::max(back[giver], back[u] + unit_backward_[u]);
+    }
+  for (int u = units - 1; u >= 0; --u)
+    for (const Product& product : products_[u]) {
+      for (int reader : product.readers.members())
+        if (reader != u) on[u] = std::max(on[u], on[reader] + unit_forward_[u]);
+      for (int giver : product.givers.members())
+        if (giver != u) home[u] = std::max(home[u], home[giver] + unit_backward_[u]);
+    }
+  for (int e = 0; e < edges(); ++e) {
+    Ways ways;
+    for (int u : stage(e).members()) {
+      if (!before[u].is_subset_of(sets_[edges_[e].from])) continue;
+      ways.to = std::max(ways.to, to[u]);
+      ways.back = std::max(ways.back, back[u]);
+    }
+    for (int u : readers_[e].minus(sets_[edges_[e].to]).members())
+      ways.on = std::max(ways.on, on[u]);
+    for (int u : givers_[e].minus(sets_[edges_[e].to]).members())
+      ways.home = std::max(ways.home, home[u]);
+    ways_.push_back(ways);
+  }
+  note_followers();
+}
+
+// The stage before a cut holds a searched unit that no other searched unit of the down-set needs.
+// A stage that needs every such unit of the down-set, itself or by a sum that goes with it, surely
+// follows. The same with gradients.
+void StageTable::note_followers() {
+  const int units = static_cast<int>(products_.size());
+  std::vector<UnitSet> needed_by(units), grads_from(units);
+  std::vector<bool> has_gradient(units, false);
+  for (int u = units - 1; u >= 0; --u) {
+    for (const Product& product : products_[u]) {
+      needed_by[u].add_all(product.readers);
+      grads_from[u].add_all(product.givers);
+    }
+    needed_by[u].remove(u);
+    grads_from[u].remove(u);
+    for (UnitSet* set : {&needed_by[u], &grads_from[u]})
+      for (int next : set->members())
+        if (order_.units.follows[next])
+          set->add_all(set == &needed_by[u] ? needed_by[next] : grads_from[next]);
+    for (int b : order_.units.blocks[u])
+      has_gradient[u] = has_gradient[u] ||
+                        (graph_.blocks[b].reaches_loss && graph_.blocks[b].state != BlockState::kF);
+  }
+  UnitSet searched;
+  for (int u = 0; u < units; ++u)
+    if (!order_.units.follows[u]) searched.add(u);
+  for (int a = 0; a < nodes(); ++a) {
+    const UnitSet inside = sets_[a].minus(sets_[a].minus(searched));
+    std::vector<UnitSet> needs;
+    std::vector<UnitSet> gradient_needs;
+    for (int u : inside.members()) {
+      if (!needed_by[u].intersects(inside)) needs.push_back(needed_by[u]);
+      if (has_gradient[u] && !grads_from[u].intersects(inside))
+        gradient_needs.push_back(grads_from[u]);
+    }
+    for (int e = first_edge_[a]; e < first_edge_[a + 1]; ++e) {
+      const UnitSet here = stage(e);
+      const auto is_needed = [&](const UnitSet& by) { return by.intersects(here); };
+      surely_follows_.push_back(
+          std::ranges::all_of(needs, is_needed) &&
+          (!cost_[0][e].has_backward || std::ranges::all_of(gradient_needs, is_needed)));
+    }
+  }
+}
+
+int StageTable::find_edge(int from, int to) const {
+  const auto begin = edges_.begin() + first_edge_[from],
+             end = edges_.begin() + first_edge_[from + 1];
+  const auto found = std::ranges::lower_bound(begin, end, to, {}, &Edge::to);
+  return found != end && found->to == to ? static_cast<int>(found - edges_.begin()) : -1;
+}
+
+int64_t StageTable::forward_bytes(int a, int b) const {
+  const UnitSet readers = stage(b);
+  int64_t sum = 0;
+  for (int u : stage(a).members())
+    for (const Product& product : products_[u])
+      if (product.readers.intersects(readers)) sum += product.bytes;
+  return sum;
+}
+
+void StageTable::add_traffic(const std::vector<int>& chain, std::vector<int64_t>& forward,
+                             std::vector<int64_t>& backward) const {
+  const int p = static_cast<int>(chain.size());
+  std::vector<UnitSet> stages;
+  for (int e : chain) stages.push_back(stage(e));
+  for (int s = 0; s < p; ++s)
+    for (int u : stages[s].members())
+      for (const Product& product : products_[u]) {
+        int earlier = s;  // the stage that the partial sum goes to
+        for (int to = s + 1; to < p; ++to) {
+          if (!product.readers.intersects(stages[to])) continue;
+          forward[s * p + to] += product.bytes;
+          if (!product.givers.intersects(stages[to])) continue;
+          backward[to * p + earlier] += product.bytes;
+          earlier = to;
+        }
+      }
+}
+
+// The gradient of a value ends its way at its producer: what the next stage that reads it has
+// summed up.
+int64_t StageTable::backward_bytes(int a, int b) const {
+  const UnitSet givers = stage(b);
+  int64_t sum = 0;
+  for (int u : stage(a).members())
+    for (const Product& product : products_[u])
+      if (product.givers.intersects(givers)) sum += product.bytes;
+  return sum;
+}
+
+}  // namespace stagecraft

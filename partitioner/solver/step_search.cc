@@ -1,0 +1,404 @@
+#include "partitioner/solver/step_search.h"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+
+#include "partitioner/base/error.h"
+#include "partitioner/solver/chain_steps.h"
+#include "partitioner/solver/completion.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr size_t kTasksPerRound = 32;
+constexpr size_t kBeamWidth = 96;     // beginnings of each length that the first splits come from
+constexpr size_t kClimbs = 3;         // of them, those that are improved step by step
+constexpr int kBeamTries = 24;        // complete chains of the beam that are made exact
+constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
+constexpr int64_t kMaxNodesOfTask = 300'000;
+constexpr int64_t kNodesOfSplit = 400;    // what making a chain exact counts for,
+constexpr int64_t kNodesOfReruns = 8000;  // and finding what runs again
+
+// The beginning of a chain, and what is known of every chain that begins so.
+struct Beginning {
+  std::vector<int> edges{}, classes{};
+  int node = 0, used = 0;
+  Shape shape = Shape::kLine;
+  int last_with_gradient = -1;  // stage
+  int64_t bound = 0;
+  // Of a line: forward times and transfers up to here, of the first and the last micro-batch; the
+  // same backward; and what the stages say of the whole step, each by its formula (step_bound.h).
+  int64_t forward_first = 0, forward_last = 0, backward_first = 0, backward_last = 0;
+  int64_t at_least = 0, with_last = 0, with_first = 0;
+  // Of anything else: by stage, the longest way there and back.
+  std::vector<int64_t> way_to{}, way_back{};
+
+  int stages() const { return static_cast<int>(edges.size()); }
+  auto order() const { return std::tie(bound, shape, edges, classes); }
+};
+
+struct Later {
+  bool operator()(const Beginning& a, const Beginning& b) const { return a.order() > b.order(); }
+};
+
+bool is_better(const Split& a, const Split& b) {
+  const auto key = [](const Split& s) {
+    return std::make_tuple(s.step.makespan, s.peak(), std::cref(s.chain.edges),
+                           std::cref(s.chain.ranks));
+  };
+  return key(a) < key(b);
+}
+
+class Search {
+ public:
+  Search(const StageTable& table, const SplitTarget& target)
+      : table_(table),
+        target_(target),
+        options_(table, target),
+        completion_(table, target, options_),
+        pace_(completion_.pace()),
+        steps_(table, target),
+        stages_(target.stages()) {}
+
+  // One thread's part: what it was given to do, what it found, what it left open.
+  struct Task {
+    int64_t limit() const { return best ? best->step.makespan.count : longest; }
+
+    std::optional<Split> best{};
+    std::vector<Beginning> open{};
+    int64_t nodes = 0;
+    bool goes_deep = false;
+    int64_t longest = kNever;   // of no interest from here on
+    int64_t given_up = kNever;  // the shortest step that a chain could have had that was not tried
+  };
+
+  SearchResult run(const SearchLimits& limits, const std::vector<Chain>& start) {
+    const auto begin = std::chrono::steady_clock::now();
+    SearchResult result;
+    const int64_t longest = limits.longest_step ? limits.longest_step->count + 1 : kNever;
+    Task first{.longest = longest};
+    for (const Chain& chain : start) try_split(chain, first);
+    std::vector<Beginning> open;
+    for (const Shape shape : {Shape::kLine, Shape::kBranchLater}) {
+      Beginning root{.shape = shape, .bound = completion_.of(shape, 0, 0)};
+      if (root.bound < kNever) open.push_back(std::move(root));
+    }
+    if (!open.empty()) search_beam(first);
+    std::optional<Split> best = std::move(first.best);
+    result.nodes = first.nodes;
+    std::ranges::make_heap(open, Later{});
+    int64_t given_up = first.given_up;
+    const auto is_over = [&] {
+      return result.nodes > limits.nodes ||
+             (limits.seconds && std::chrono::steady_clock::now() - begin >
+                                    std::chrono::duration<double>(*limits.seconds));
+    };
+    const auto limit = [&] { return best ? best->step.makespan.count : longest; };
+    while (!open.empty() && open.front().bound < limit() && !is_over()) {
+      std::vector<Beginning> round;
+      while (round.size() < kTasksPerRound && !open.empty() && open.front().bound < limit()) {
+        std::ranges::pop_heap(open, Later{});
+        round.push_back(std::move(open.back()));
+        open.pop_back();
+      }
+      std::vector<Task> tasks;
+      for (size_t i = 0; i < round.size(); ++i) {
+        tasks.push_back({.best = best, .goes_deep = open.size() > kMaxOpen, .longest = longest});
+      }
+      tbb::parallel_for(size_t{0}, round.size(), [&](size_t i) { go_on(round[i], tasks[i]); });
+      for (Task& task : tasks) {
+        if (task.best && (!best || is_better(*task.best, *best))) best = std::move(task.best);
+        result.nodes += task.nodes;
+        given_up = std::min(given_up, task.given_up);
+        for (Beginning& beginning : task.open) {
+          open.push_back(std::move(beginning));
+          std::ranges::push_heap(open, Later{});
+        }
+      }
+    }
+    const bool is_proven = open.empty() || open.front().bound >= limit();
+    result.is_complete = is_proven && given_up >= limit();
+    result.bound = std::min(given_up, is_proven ? limit() : open.front().bound);
+    result.best = std::move(best);
+    return result;
+  }
+
+ private:
+  // Complete chains by taking the best few beginnings of each length.
+  void search_beam(Task& task) {
+    std::vector<Beginning> beam{{.bound = completion_.of(Shape::kLine, 0, 0)}};
+    for (int s = 0; s + 1 < stages_; ++s) {
+      std::vector<Beginning> next;
+      for (const Beginning& beginning : beam)
+        for_each_next(beginning, kNever, task, [&](Beginning&& longer) {
+          if (longer.shape == Shape::kLine) next.push_back(std::move(longer));
+        });
+      std::ranges::sort(
+          next, [](const Beginning& a, const Beginning& b) { return a.order() < b.order(); });
+      if (next.size() > kBeamWidth) next.resize(kBeamWidth);
+      beam = std::move(next);
+    }
+    std::vector<std::pair<int64_t, Chain>> complete;
+    for (const Beginning& beginning : beam)
+      for_each_next(beginning, kNever, task, [&](Beginning&& whole) {
+        const int64_t time = step_of(whole);
+        complete.emplace_back(time, chain_of(whole));
+      });
+    std::ranges::sort(complete);
+    for (size_t i = 0; i < complete.size() && i < kBeamTries; ++i)
+      if (complete[i].first < task.limit()) try_split(complete[i].second, task);
+    for (size_t i = 0; i < complete.size() && i < kClimbs; ++i)
+      climb(complete[i].second, complete[i].first, task);
+  }
+
+  // From a complete chain to shorter steps, one cut at a time.
+  void climb(Chain chain, int64_t step, Task& task) const {
+    for (bool improves = true; improves;) {
+      improves = false;
+      for (int cut = 1; cut < stages_; ++cut) {
+        const int from = table_.edge(chain.edges[cut - 1]).from;
+        const int to = table_.edge(chain.edges[cut]).to;
+        std::vector<Chain> others;
+        for (int e = table_.first_edge(from); e < table_.end_edge(from); ++e) {
+          const int rest = table_.edge(e).to < to ? table_.find_edge(table_.edge(e).to, to) : -1;
+          if (rest < 0 || e == chain.edges[cut - 1]) continue;
+          others.push_back(chain);
+          others.back().edges[cut - 1] = e;
+          others.back().edges[cut] = rest;
+        }
+        task.nodes += static_cast<int64_t>(others.size());
+        std::vector<int64_t> steps(others.size());
+        tbb::parallel_for(size_t{0}, others.size(),
+                          [&](size_t i) { steps[i] = step_of(others[i]); });
+        const auto best = std::ranges::min_element(steps);
+        if (best == steps.end() || *best >= step) continue;
+        step = *best;
+        chain = others[best - steps.begin()];
+        improves = true;
+        if (step < task.limit()) try_split(chain, task);
+      }
+    }
+  }
+
+  // kNever when some stage may not stand where it does.
+  int64_t step_of(const Chain& chain) const {
+    std::vector<int64_t> more;
+    for (int s = 0; s < stages_; ++s) {
+      more.push_back(options_.backward_more(s, class_of_rank(chain.ranks[s]), chain.edges[s]));
+      if (more.back() == StageOptions::kForbidden) return kNever;
+    }
+    return steps_.step(chain, more);
+  }
+  int class_of_rank(int rank) const {
+    const std::vector<DeviceClass>& classes = options_.classes();
+    return static_cast<int>(std::ranges::find_if(classes,
+                                                 [&](const DeviceClass& c) {
+                                                   return std::ranges::find(c.ranks, rank) !=
+                                                          c.ranks.end();
+                                                 }) -
+                            classes.begin());
+  }
+
+  // Everything that begins so: short beginnings are left open, the last stages are tried here.
+  void go_on(const Beginning& beginning, Task& task) {
+    for_each_next(beginning, task.limit(), task, [&](Beginning&& longer) {
+      if (longer.bound >= task.limit()) return;
+      if (longer.stages() == stages_) {
+        try_whole(longer, task);
+      } else if (task.nodes > kMaxNodesOfTask ||
+                 (stages_ - longer.stages() > 2 && !task.goes_deep)) {
+        task.open.push_back(std::move(longer));
+      } else {
+        go_on(longer, task);
+      }
+    });
+  }
+
+  void try_whole(const Beginning& whole, Task& task) const {
+    const int64_t step = step_of(whole);
+    if (step >= task.limit()) return;
+    // What runs again is chosen by density, and takes longer than the bound says: not worth making
+    // when that is too long. A better choice may exist, which is not looked for.
+    const std::optional<int64_t> likely = likely_step_of(whole);
+    if (likely && *likely >= task.limit()) {
+      task.given_up = std::min(task.given_up, step);
+      return;
+    }
+    try_split(chain_of(whole), task);
+  }
+
+  // With the blocks running again that would be chosen by the stages' bounds; nothing when that is
+  // as the bound has it, or all choices are tried anyway.
+  std::optional<int64_t> likely_step_of(const Beginning& whole) const {
+    bool differs = false;
+    std::vector<int64_t> more;
+    for (int s = 0; s < stages_; ++s) {
+      more.push_back(options_.backward_more(s, whole.classes[s], whole.edges[s]));
+      if (more.back() == 0) continue;
+      const int64_t likely = options_.likely_more(s, whole.classes[s], whole.edges[s]);
+      differs = differs || likely > more.back();
+      more.back() = std::max(more.back(), likely);
+    }
+    return differs ? std::optional(steps_.step(chain_of(whole), more)) : std::nullopt;
+  }
+
+  // Exact when nothing need run again, else never more than that.
+  int64_t step_of(const Beginning& whole) const {
+    std::vector<int64_t> more;
+    for (int s = 0; s < stages_; ++s)
+      more.push_back(options_.backward_more(s, whole.classes[s], whole.edges[s]));
+    return steps_.step(chain_of(whole), more);
+  }
+
+  void try_split(const Chain& chain, Task& task) const {
+    task.nodes += kNodesOfSplit;
+    Split split = make_split(table_, target_, chain);
+    if (std::ranges::count(split.placement.recompute, true) > 0) task.nodes += kNodesOfReruns;
+    if (split.excess(target_) > 0 || split.step.makespan.count >= task.longest) return;
+    if (!task.best || is_better(split, *task.best)) task.best = std::move(split);
+  }
+
+  // Ranks of a class are taken in ascending order.
+  Chain chain_of(const Beginning& whole) const {
+    Chain chain{.edges = whole.edges, .ranks = {}};
+    std::vector<size_t> taken(options_.classes().size(), 0);
+    for (int c : whole.classes) chain.ranks.push_back(options_.classes()[c].ranks[taken[c]++]);
+    return chain;
+  }
+  int rank_of(const Beginning& beginning, int stage) const {
+    const int c = beginning.classes[stage];
+    const auto before = std::count(beginning.classes.begin(), beginning.classes.begin() + stage, c);
+    return options_.classes()[c].ranks[before];
+  }
+
+  template <typename Visit>
+  void for_each_next(const Beginning& beginning, int64_t limit, Task& task, const Visit& visit) {
+    const int s = beginning.stages(), last = table_.nodes() - 1;
+    const int from = s + 1 == stages_ ? table_.find_edge(beginning.node, last)
+                                      : table_.first_edge(beginning.node);
+    const int end = s + 1 == stages_ ? from + 1 : table_.end_edge(beginning.node);
+    if (from < 0) return;
+    for (int e = from; e < end; ++e) {
+      ++task.nodes;
+      for (int c = 0; c < static_cast<int>(options_.classes().size()); ++c) {
+        const int used = completion_.devices().with(beginning.used, c);
+        if (used < 0 || options_.backward_more(s, c, e) == StageOptions::kForbidden) continue;
+        const Shape shape = shape_with(beginning, e);
+        if (beginning.shape == Shape::kLine && shape != Shape::kLine) continue;
+        const int64_t rest = completion_.of(shape, used, table_.edge(e).to);
+        if (rest >= limit) continue;
+        Beginning longer = beginning;
+        longer.shape = shape;
+        longer.used = used;
+        longer.node = table_.edge(e).to;
+        longer.edges.push_back(e);
+        longer.classes.push_back(c);
+        const StageWork work = completion_.work(s, c, e);
+        if (shape == Shape::kLine) {
+          extend_line(longer, e, work);
+        } else {
+          extend_branched(longer, e, work);
+        }
+        if (longer.bound < limit) visit(std::move(longer));
+      }
+    }
+  }
+
+  // A line that goes on as one has itself, and what branches later is searched from its twin.
+  Shape shape_with(const Beginning& beginning, int e) const {
+    if (beginning.shape == Shape::kBranched || beginning.edges.empty()) return beginning.shape;
+    const bool follows = table_.feeds(beginning.edges.back(), e) &&
+                         (beginning.last_with_gradient < 0 || !table_.cost(0, e).has_backward ||
+                          table_.gets_gradient(beginning.edges[beginning.last_with_gradient], e));
+    if (beginning.shape == Shape::kLine) return follows ? Shape::kLine : Shape::kBranched;
+    return follows ? Shape::kBranchLater : Shape::kBranched;
+  }
+
+  int64_t transfer(int from_rank, int to_rank, int64_t bytes, int64_t samples) const {
+    return transfer_time(target_.cluster.between(from_rank, to_rank),
+                         Bytes{bytes / table_.costs().micro_batch() * samples})
+        .count;
+  }
+
+  void extend_line(Beginning& b, int e, const StageWork& work) const {
+    const int s = b.stages() - 1;
+    const int rank = rank_of(b, s);
+    if (s > 0) {
+      const int before = rank_of(b, s - 1);
+      const int64_t bytes = table_.forward_bytes(b.edges[s - 1], e);
+      b.forward_first += transfer(before, rank, bytes, pace_.first);
+      b.forward_last += transfer(before, rank, bytes, pace_.last);
+    }
+    if (work.has_backward && b.last_with_gradient >= 0) {
+      const int before = rank_of(b, b.last_with_gradient);
+      const int64_t bytes = table_.backward_bytes(b.edges[b.last_with_gradient], e);
+      b.backward_first += transfer(rank, before, bytes, pace_.first);
+      b.backward_last += transfer(rank, before, bytes, pace_.last);
+    }
+    b.with_last = std::max(b.with_last, b.forward_first + work.until_last - b.forward_last);
+    if (work.has_backward) {
+      b.at_least = std::max(b.at_least, b.forward_first + work.all + b.backward_last);
+      b.with_first = std::max(b.with_first, work.after_first + b.backward_last - b.backward_first);
+      b.last_with_gradient = s;
+    }
+    b.forward_first += work.first_forward;
+    b.forward_last += work.last_forward;
+    b.backward_first += work.first_backward;
+    b.backward_last += work.last_backward;
+
+    const int last = table_.nodes() - 1;
+    const int64_t forward = table_.least_forward(last) - table_.least_forward(b.node);
+    const int64_t backward = table_.least_backward(last) - table_.least_backward(b.node);
+    const int64_t longer_ways = b.forward_first - pace_.floor_first(table_.least_forward(b.node)) +
+                                b.backward_last - pace_.floor_last(table_.least_backward(b.node));
+    b.bound = std::max({b.bound, b.at_least,
+                        b.with_last + b.forward_last + pace_.floor_last(forward) + b.backward_last +
+                            pace_.floor_last(backward),
+                        b.with_first + b.forward_first + pace_.floor_first(forward) +
+                            b.backward_first + pace_.floor_first(backward)});
+    if (b.stages() < stages_)
+      b.bound = std::max(b.bound, completion_.of(Shape::kLine, b.used, b.node) + longer_ways);
+  }
+
+  void extend_branched(Beginning& b, int e, const StageWork& work) const {
+    const int s = b.stages() - 1;
+    int64_t to = 0, back = 0;
+    for (int r = 0; r < s; ++r) {
+      if (table_.feeds(b.edges[r], e)) to = std::max(to, b.way_to[r]);
+      if (table_.gets_gradient(b.edges[r], e)) back = std::max(back, b.way_back[r]);
+    }
+    int64_t bound = to + work.until_last + work.last_forward + pace_.floor_last(table_.way_on(e));
+    if (work.has_backward) {
+      bound += pace_.floor_last(table_.way_home(e)) + work.last_backward + back;
+      bound = std::max({bound, to + work.all + back,
+                        to + work.first_forward + pace_.floor_first(table_.way_on(e)) +
+                            pace_.floor_first(table_.way_home(e)) + work.first_backward +
+                            work.after_first + back});
+      b.last_with_gradient = s;
+    }
+    b.way_to.push_back(to + work.first_forward);
+    b.way_back.push_back(back + work.last_backward);
+    b.bound = std::max(b.bound, bound);
+    if (b.stages() < stages_) b.bound = std::max(b.bound, completion_.of(b.shape, b.used, b.node));
+  }
+
+  const StageTable& table_;
+  const SplitTarget& target_;
+  const StageOptions options_;
+  const Completion completion_;
+  const Pace pace_;
+  const ChainSteps steps_;
+  const int stages_;
+};
+
+}  // namespace
+
+SearchResult search_step(const StageTable& table, const SplitTarget& target,
+                         const SearchLimits& limits, const std::vector<Chain>& start) {
+  return Search(table, target).run(limits, start);
+}
+
+}  // namespace stagecraft

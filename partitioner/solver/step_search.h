@@ -1,0 +1,38 @@
+// The split with the shortest simulated step under every device's memory cap: branch and bound over
+// chains of down-sets.
+//
+// Best first over beginnings of chains, in rounds of fixed size, so that the result does not depend
+// on the number of threads. docs/search.md has the bound and why it is sound. The arguments must
+// outlive the object; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "partitioner/solver/split.h"
+#include "partitioner/solver/stage_table.h"
+
+namespace stagecraft {
+
+struct SearchLimits {
+  int64_t nodes = 10'000'000;       // stages tried; the result is the same everywhere
+  std::optional<double> seconds{};  // wall time; what is found then depends on the machine
+  // Longer steps are of no interest: none found means that none is shorter or as long.
+  std::optional<Nanos> longest_step{};
+};
+
+struct SearchResult {
+  std::optional<Split> best;
+  // No split over units that fits has a shorter step; equal to the best one's when that is proven.
+  // With no split found and `is_complete`: none fits.
+  int64_t bound = 0;
+  bool is_complete = false;
+  int64_t nodes = 0;
+};
+
+// `start`: chains to begin with, of which the best that fits is never lost.
+SearchResult search_step(const StageTable& table, const SplitTarget& target,
+                         const SearchLimits& limits, const std::vector<Chain>& start = {});
+
+}  // namespace stagecraft

@@ -1,0 +1,16 @@
+// From the options of `solve` to what is searched for, and from a split to a solution.
+#pragma once
+
+#include "partitioner/solver/solver.h"
+#include "partitioner/solver/split.h"
+#include "partitioner/solver/stage_table.h"
+
+namespace stagecraft {
+
+// Throws ConfigError for options that make no sense.
+SplitTarget target_of(const StageTable& table, const Cluster& cluster,
+                      const SolverOptions& options);
+// `bound`: ns, see Solution::proven_bound.
+Solution solution_of(const StageTable& table, Split split, int64_t bound);
+
+}  // namespace stagecraft

@@ -1,0 +1,175 @@
+// The front of step time against memory, and what is chosen from it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <string>
+
+#include "partitioner/base/error.h"
+#include "partitioner/solver/front.h"
+#include "tests/partitioner/solver_problems.h"
+
+namespace stagecraft {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::PlanningProblem;
+
+constexpr int64_t kFrontMiB = 1024 * 1024;
+
+// Six trainable blocks in a row on two devices; the first takes so long that every cut behind it
+// has the same step. They keep 10, 20, ... 60 MiB.
+PlanningProblem one_slow_block() {
+  ToyGraph toy;
+  std::string hidden = "input.x";
+  for (int i = 0; i < 6; ++i) {
+    toy.add("block" + std::to_string(i), {hidden}, true);
+    hidden = "block" + std::to_string(i);
+  }
+  BlockGraph graph = toy.build(hidden);
+  CostTable costs = testing::random_costs(graph, 1, 2);
+  for (int i = 0; i < 6; ++i) {
+    BlockCost cost;
+    cost.forward.median = Nanos{i == 0 ? 10'000 : 0};
+    cost.keeps_input = {false};
+    cost.saved_internal = Bytes{(i + 1) * 10 * kFrontMiB};
+    costs.blocks["block" + std::to_string(i)] = cost;
+  }
+  PlanningProblem problem{.graph = std::move(graph),
+                          .costs = ClusterCosts(std::move(costs)),
+                          .cluster = {},
+                          .options = {.stages = 2, .batch = 2, .micro_batch = 2}};
+  problem.cluster.link.bandwidth = 1e18;
+  problem.cluster.devices.assign(2, {.name = "d",
+                                     .kind = "cpu",
+                                     .memory = Bytes{1000 * kFrontMiB},
+                                     .op_latency = {},
+                                     .base = {},
+                                     .comm_buffer_per_peer = {}});
+  return problem;
+}
+
+Front front_of(const PlanningProblem& problem, Preference preference,
+               std::vector<std::string> schedules = {"1f1b"}) {
+  return find_front(problem.graph, problem.cluster,
+                    {.costs = {problem.costs},
+                     .schedules = std::move(schedules),
+                     .options = problem.options,
+                     .preference = preference});
+}
+
+TEST(SolverFront, AmongEquallyShortStepsTakesTheLeanest) {
+  PlanningProblem problem = one_slow_block();
+  problem.options.may_recompute = false;  // which takes no time here
+  const Front front = front_of(problem, Preference::kTime);
+  EXPECT_THAT(front.plans[front.chosen].solution.placement.stage_of_block,
+              ::testing::ElementsAre(0, 0, 0, 0, 1, 1));
+}
+
+TEST(SolverFront, NoPlanIsBeatenAndNoneFoundIsLeftOut) {
+  int fronts = 0;
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    PlanningProblem problem =
+        testing::random_problem(seed, {.most_blocks = 6, .unequal_devices = seed % 2 == 0});
+    if (testing::every_placement(problem).empty()) continue;
+    const Front front = front_of(problem, Preference::kTime, {problem.options.schedule});
+    for (size_t i = 1; i < front.plans.size(); ++i) {
+      EXPECT_LT(front.plans[i - 1].solution.step.makespan, front.plans[i].solution.step.makespan);
+      EXPECT_GT(front.plans[i - 1].solution.peak(), front.plans[i].solution.peak());
+    }
+    fronts += front.plans.size() > 1 ? 1 : 0;
+    // The fastest of all, and nothing that is as fast needs much less.
+    EXPECT_EQ(front.plans[0].solution.step.makespan,
+              solve(problem.graph, problem.costs, problem.cluster, problem.options).step.makespan);
+  }
+  EXPECT_GT(fronts, 20);
+}
+
+TEST(SolverFront, ThreadsDoNotMatter) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    PlanningProblem problem =
+        testing::random_problem(seed, {.most_blocks = 7, .unequal_devices = true});
+    if (testing::every_placement(problem).empty()) continue;
+    const Front many = front_of(problem, Preference::kBalanced);
+    const tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
+    const Front single = front_of(problem, Preference::kBalanced);
+    ASSERT_EQ(many.plans.size(), single.plans.size()) << "seed " << seed;
+    for (size_t i = 0; i < many.plans.size(); ++i)
+      EXPECT_EQ(many.plans[i].solution.placement, single.plans[i].solution.placement)
+          << "seed " << seed;
+  }
+}
+
+TEST(SolverFront, ChoosesAsAsked) {
+  int differ = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    PlanningProblem problem = testing::random_problem(seed, {.most_blocks = 7});
+    if (testing::every_placement(problem).empty()) continue;
+    const Front fast = front_of(problem, Preference::kTime);
+    const Front lean = front_of(problem, Preference::kMemory);
+    const Front balanced = front_of(problem, Preference::kBalanced);
+    EXPECT_EQ(fast.chosen, 0u);
+    EXPECT_EQ(lean.chosen, lean.plans.size() - 1);
+    const auto step = [&](size_t i) {
+      return static_cast<double>(balanced.plans[i].solution.step.makespan.count);
+    };
+    EXPECT_LE(step(balanced.chosen), kBalancedSlowdown * step(0));
+    if (balanced.chosen + 1 < balanced.plans.size()) {
+      EXPECT_GT(step(balanced.chosen + 1), kBalancedSlowdown * step(0));
+      ++differ;
+    }
+    EXPECT_FALSE(balanced.reason.empty());
+  }
+  EXPECT_GT(differ, 5);
+}
+
+TEST(SolverFront, MayUseFewerStagesThanDevices) {
+  // One micro-batch: a second stage only waits.
+  PlanningProblem problem = one_slow_block();
+  problem.options.stages = 0;
+  problem.cluster.link = {.bandwidth = 1e6, .latency = Nanos{1000}};
+  const Front front = front_of(problem, Preference::kTime);
+  EXPECT_EQ(front.plans[front.chosen].solution.placement.stages(), 1);
+  EXPECT_GT(front.plans.back().solution.placement.stages(), 1);  // which is leaner
+}
+
+TEST(SolverFront, ExplainsWhenNothingFits) {
+  PlanningProblem problem = one_slow_block();
+  for (Device& device : problem.cluster.devices) device.memory = Bytes{20 * kFrontMiB};
+  try {
+    front_of(problem, Preference::kTime);
+    FAIL() << "a plan was found";
+  } catch (const ResourceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no split in 2 stages fits 2 x 20 MiB"));
+  }
+}
+
+TEST(SolverFixed, BlocksRunWhereTheyMust) {
+  PlanningProblem problem = one_slow_block();
+  problem.options.fixed = {{problem.graph.find_block("block1"), 1}};
+  const Solution solution = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  EXPECT_THAT(solution.placement.stage_of_block, ::testing::ElementsAre(0, 1, 1, 1, 1, 1));
+  problem.options.fixed = {{problem.graph.find_block("block1"), 2}};
+  EXPECT_THROW(solve(problem.graph, problem.costs, problem.cluster, problem.options), ConfigError);
+}
+
+TEST(SolverLimits, WhatIsNotProvenIsSaid) {
+  PlanningProblem problem = one_slow_block();
+  int unproven = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    problem = testing::random_problem(seed, {.most_blocks = 8, .slow_links = true});
+    if (testing::every_placement(problem).empty()) continue;
+    const Solution proven = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    problem.options.limits.nodes = 0;
+    const Solution first = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    EXPECT_GE(first.step.makespan, proven.step.makespan);
+    EXPECT_LE(first.proven_bound, proven.step.makespan);
+    EXPECT_LE(first.proven_bound, first.step.makespan);
+    EXPECT_EQ(proven.gap(), 0.0);
+    unproven += first.gap() > 0 ? 1 : 0;
+  }
+  EXPECT_GT(unproven, 5);
+}
+
+}  // namespace
+}  // namespace stagecraft
