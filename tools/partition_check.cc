@@ -98,6 +98,7 @@ int run_verify(const VerifyCommand& command) {
     const ClusterCosts costs = load_costs(
         {.file = command.cost_table, .profile = false, .threads = 0, .quiet = command.json}, job,
         plan.train, cluster);
+    plan.front.clear();  // of the search that made the plan, which an edit may have changed
     predict_with_alternatives(plan, job, resolved, costs, cluster);
     write_plan(plan, job.graph, command.output);
   }

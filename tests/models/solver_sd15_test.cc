@@ -110,7 +110,8 @@ double largest_over_mean(const Solution& solution) {
 }
 
 // With very many micro-batches the step is the largest stage, and the optimum is the one that
-// enumeration finds.
+// enumeration over units finds: 1.0321 and 1.0732 for the chain of the UNet. For ControlNet it is
+// 1.0107, proven; zero convolutions that leave their block could bring it lower.
 TEST(SolverSd15, BalancesMultiplyAdds) {
   struct Case {
     TrainableConfig trainable;

@@ -237,7 +237,9 @@ TEST_F(PartitionProgram, VerifyWritesPredictionsAnew) {
   const ProgramEnd anew =
       run("verify " + plan() + " --cluster " + kConfigs + "clusters/local_cpu_4.yaml -o " + plan());
   EXPECT_EQ(anew.code, 0) << anew.err;
-  EXPECT_EQ(read_plan(plan()), before);
+  Plan expected = before;
+  expected.front.clear();  // what the search saw is not found again
+  EXPECT_EQ(read_plan(plan()), expected);
 }
 
 TEST_F(PartitionProgram, ReportSetsMeasuredBesidePredicted) {
@@ -264,7 +266,7 @@ TEST_F(PartitionProgram, WritesPageAndTraceOfThePlan) {
   const std::string page = folder_.file("page.html"), trace = folder_.file("trace.json");
   EXPECT_THAT(make_plan("--html " + page + " --trace " + trace), HasSubstr("\npage: " + page));
   const Plan made = read_plan(plan());
-  EXPECT_THAT(read_file(page, 4 << 20), HasSubstr("\nchosen: "));
+  EXPECT_THAT(read_file(page, 4 << 20), HasSubstr("Chosen: "));
   int64_t end = 0;
   const json written = json::parse(read_file(trace, 4 << 20));
   for (const json& event : written["traceEvents"]) {
