@@ -30,7 +30,7 @@ std::string shipped_clusters() {
 void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs) {
   const auto place = [](const std::string& path) {
     std::error_code unknown;
-    return std::filesystem::weakly_canonical(path, unknown);
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path), unknown);
   };
   for (const auto& [what, input] : inputs) {
     if (output.empty() || input.empty() || place(input) != place(output)) continue;

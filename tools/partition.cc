@@ -38,7 +38,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
           throw CLI::ValidationError("--micro-batch", "give a number of samples, or any");
         command.flags.micro_batch = size;
       },
-      "samples going through together; any: what is best");
+      "samples going through together; any: what is best among the divisors of the batch");
   app.add_option("--what", command.flags.what, "what is trained: controlnet or unet")
       ->check(CLI::IsMember({"controlnet", "unet"}));
   app.add_flag("--sd-unlocked", command.flags.sd_unlocked, "train the UNet's decoder as well");
@@ -56,7 +56,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--time-limit", command.time_limit,
                  "seconds for each search; the best found is taken, and how much better another "
                  "could be is said")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_up_to(86400));
   app.add_option("--stages", command.stages,
                  "stages; what is best, up to one per device, unless given")
       ->check(CLI::Range(1, 64));

@@ -17,7 +17,8 @@ int run_compare(const PlanCommand& command) {
     out["code"] = 0;
     fmt::print("{}\n", out.dump());
   } else {
-    fmt::print("{}", to_text(comparison));
+    fmt::print("{}\nthis plan was chosen by --prefer {}: {}\n", to_text(comparison), command.prefer,
+               made.reason);
   }
   return 0;
 }

@@ -17,8 +17,8 @@ namespace {
 
 std::string proof_text(const Solution& solution) {
   return solution.gap() <= 0
-             ? std::string("proven: no split has a shorter step")
-             : fmt::format("no split can be more than {:.1f} % faster", 100 * solution.gap());
+             ? std::string("proven: no plan looked at has a shorter step")
+             : fmt::format("no other can be more than {:.1f} % faster", 100 * solution.gap());
 }
 
 // `partition` for the same job on CPU ranks, of which a cluster of up to four is shipped.
@@ -49,8 +49,12 @@ std::string cpu_plan_command(const PlanCommand& command, size_t stages) {
 std::string next_step(const PlanCommand& command, const TrainConfig& train, const Cluster& cluster,
                       size_t stages) {
   if (train.precision == "fp32" && cluster.devices.front().kind == "cpu") {
+    std::string with;
+    if (!command.config.empty()) with = " --config " + command.config;
+    if (command.any_micro_batch && !with.empty())
+      with += fmt::format(" (with micro_batch: {} in it)", train.micro_batch);
     return fmt::format("pipetrain --plan {}{} --weights DIR --data DIR --out DIR", command.output,
-                       command.config.empty() ? "" : " --config " + command.config);
+                       with);
   }
   return "GPU ranks and half precision do not train yet; the same job for CPU ranks: " +
          cpu_plan_command(command, stages);

@@ -23,6 +23,7 @@ TrainConfig train_config(const PlanCommand& command) {
   if (flags.height) train.height = *flags.height;
   if (flags.batch) train.batch = *flags.batch;
   if (flags.micro_batch) train.micro_batch = *flags.micro_batch;
+  if (command.any_micro_batch) train.micro_batch = std::max<int64_t>(train.batch, 1);
   if (flags.what) train.trainable.what = *flags.what;
   if (flags.sd_unlocked) train.trainable.sd_locked = false;
   if (flags.only_mid_control) train.trainable.only_mid_control = true;
@@ -82,7 +83,7 @@ std::vector<std::pair<int, int>> fixed_blocks(const PlanCommand& command, const 
   return fixed;
 }
 
-// Micro-batch sizes to look at: the one of the job, or the powers of two up to the batch.
+// Micro-batch sizes to look at: the one of the job, or the divisors of the batch that are allowed.
 std::vector<int64_t> micro_batches(const PlanCommand& command, const TrainConfig& train) {
   if (!command.any_micro_batch) return {train.micro_batch};
   if (!command.cost_table.empty()) {
@@ -91,7 +92,11 @@ std::vector<int64_t> micro_batches(const PlanCommand& command, const TrainConfig
                 "of them out");
   }
   std::vector<int64_t> sizes;
-  for (int64_t size = 1; size <= train.batch; size *= 2) sizes.push_back(size);
+  for (int64_t size = 1; size <= train.batch; ++size) {
+    TrainConfig with = train;
+    with.micro_batch = size;
+    if (train.batch % size == 0 && validate(with).empty()) sizes.push_back(size);
+  }
   return sizes;
 }
 

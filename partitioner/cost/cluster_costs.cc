@@ -31,8 +31,8 @@ void check_agreement(const CostTable& first, const CostTable& other) {
 
 }  // namespace
 
-ClusterCosts::ClusterCosts(CostTable table)
-    : tables_(std::make_shared<const std::vector<CostTable>>(1, std::move(table))) {}
+ClusterCosts::ClusterCosts(const CostTable& table)
+    : tables_(std::make_shared<const std::vector<CostTable>>(1, table)) {}
 
 ClusterCosts::ClusterCosts(std::vector<CostTable> tables, std::vector<int> kind_of_rank)
     : ClusterCosts(std::make_shared<const std::vector<CostTable>>(std::move(tables)),

@@ -15,7 +15,7 @@ namespace stagecraft {
 class ClusterCosts {
  public:
   // The same table for every rank, however many there are.
-  explicit ClusterCosts(CostTable table);
+  explicit ClusterCosts(const CostTable& table);
   // `kind_of_rank[r]` is the table of rank r. Throws ConfigError (exit 4) when the tables were made
   // for different graphs, precisions, resolutions or micro-batches, naming both.
   ClusterCosts(std::vector<CostTable> tables, std::vector<int> kind_of_rank);

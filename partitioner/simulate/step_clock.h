@@ -38,8 +38,8 @@ class StepClock {
  private:
   enum class Kind { kCompute, kSend, kReceive, kStep };
   struct Item {
-    Kind kind;
-    int message;                       // of S and R
+    Kind kind = Kind::kCompute;
+    int message = -1;                  // of S and R
     int first_need = 0, end_need = 0;  // in needs_: messages that a compute action waits for
   };
 

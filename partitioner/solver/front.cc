@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
+#include <limits>
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
@@ -16,6 +16,8 @@ namespace {
 
 constexpr int kSweepSteps = 12;             // caps between the fastest and the leanest split
 constexpr int64_t kNodesOfSweep = 150'000;  // of one of these searches
+constexpr int64_t kNodesOfOther = 500'000;  // of fewer stages, or another schedule
+constexpr int kMostStages = 16;             // that are tried unless asked for
 
 // All splits of one shape (stages, schedule, micro-batch) that are worth having.
 class Sweep {
@@ -24,8 +26,12 @@ class Sweep {
       : table_(table), target_(target), options_(options) {}
 
   // `whole`: the front, else the fastest only.
-  std::vector<Solution> run(bool whole) const {
-    SearchResult fastest = search_step(table_, target_, options_.limits);
+  // `bound`: lowered to what is proven for the shape.
+  std::vector<Solution> run(bool whole, int64_t& bound) const {
+    SearchLimits limits = options_.limits;
+    if (!whole) limits.nodes = std::min(limits.nodes, kNodesOfOther);
+    SearchResult fastest = find_split(table_, target_, limits);
+    bound = std::min(bound, fastest.bound);
     if (!fastest.best) return {};
     std::vector<Solution> found;
     const Bytes most = fastest.best->peak();
@@ -38,11 +44,9 @@ class Sweep {
       const Bytes cap{most.count - (most.count - least.count) * i / kSweepSteps};
       if (found.back().peak() <= cap) continue;
       for (Device& device : capped.cluster.devices) device.memory = std::min(device.memory, cap);
-      SearchLimits limits = options_.limits;
       limits.nodes = std::min(limits.nodes, kNodesOfSweep);
       SearchResult leaner = search_step(table_, capped, limits);
       if (!leaner.best) break;
-      // What is proven for all splits is proven for these.
       found.push_back(solution_of(table_, std::move(*leaner.best), fastest.bound));
     }
     lean_ties(found, shortest);
@@ -50,7 +54,7 @@ class Sweep {
   }
 
  private:
-  // Every cap as low as that of the smallest device: what is leanest there is the least peak.
+  // Without memory at all what is above it least has the least peak.
   SplitTarget lean_target() const {
     SplitTarget target = target_;
     for (Device& device : target.cluster.devices) device.memory = Bytes{0};
@@ -67,8 +71,9 @@ class Sweep {
       const Bytes cap{(fits + fails) / 2};
       SplitTarget capped = target_;
       for (Device& device : capped.cluster.devices) device.memory = std::min(device.memory, cap);
-      SearchResult result =
-          search_step(table_, capped, {.nodes = kNodesOfSweep, .longest_step = shortest});
+      SearchResult result = search_step(
+          table_, capped,
+          {.nodes = kNodesOfSweep, .seconds = options_.limits.seconds, .longest_step = shortest});
       if (result.best) {
         fits = result.best->peak().count;
         found.front() = solution_of(table_, std::move(*result.best), bound.count);
@@ -142,32 +147,53 @@ Preference parse_preference(const std::string& text) {
 Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontRequest& request) {
   check(!request.costs.empty() && !request.schedules.empty(), "a front of no shapes");
   const int devices = static_cast<int>(cluster.devices.size());
+  int fewest = 1;  // stages, for a fixed block's rank to have one
+  for (const auto& [block, rank] : request.options.fixed) {
+    if (rank < 0 || rank >= devices)
+      throw ConfigError(fmt::format("block {} is fixed to rank {}, but ranks are 0 to {}",
+                                    graph.blocks.at(block).name, rank, devices - 1));
+    fewest = std::max(fewest, rank + 1);
+  }
   std::vector<FrontPlan> plans;
-  std::string why_not;
+  int64_t bound = std::numeric_limits<int64_t>::max();
+  const auto options_of = [&](const ClusterCosts& costs, const std::string& schedule, int stages) {
+    SolverOptions options = request.options;
+    options.schedule = schedule;
+    options.micro_batch = costs.micro_batch();
+    options.stages = stages;
+    return options;
+  };
+  const auto most_of = [&](const StageTable& table) {
+    return request.options.stages == 0 ? std::min({devices, table.searched_units(), kMostStages})
+                                       : request.options.stages;
+  };
+  const bool any_stages = request.options.stages == 0 && request.options.memory_caps.empty();
   for (const ClusterCosts& costs : request.costs) {
     const StageTable table(graph, costs);
-    const int most = std::min(devices, table.searched_units());
-    for (const std::string& schedule : request.schedules) {
-      SolverOptions options = request.options;
-      options.schedule = schedule;
-      options.micro_batch = costs.micro_batch();
-      const bool any_stages = options.stages == 0 && options.memory_caps.empty();
-      for (int stages = options.stages == 0 ? most : options.stages; stages >= 1; --stages) {
-        options.stages = stages;
+    const int most = most_of(table);
+    for (const std::string& schedule : request.schedules)
+      for (int stages = most; stages >= (any_stages ? std::min(fewest, most) : most); --stages) {
+        const SolverOptions options = options_of(costs, schedule, stages);
         const SplitTarget target = target_of(table, cluster, options);
-        // Fewer stages and other schedules are worth their fastest split only: none is leaner.
-        const bool whole = (stages == most || !any_stages) && schedule == request.schedules.front();
-        for (Solution& solution : Sweep(table, target, options).run(whole))
+        // Of fewer stages and other schedules the fastest split is looked at only.
+        const bool whole = stages == most && schedule == request.schedules.front();
+        for (Solution& solution : Sweep(table, target, options).run(whole, bound))
           plans.push_back({.solution = std::move(solution),
                            .schedule = schedule,
                            .micro_batch = costs.micro_batch()});
-        if (plans.empty() && why_not.empty()) why_not = explain_infeasible(table, target, options);
-        if (!any_stages) break;
       }
-    }
   }
-  if (plans.empty()) throw ResourceError(why_not);
+  if (plans.empty()) {
+    const StageTable table(graph, request.costs.front());
+    const SolverOptions options =
+        options_of(request.costs.front(), request.schedules.front(), most_of(table));
+    throw ResourceError(explain_infeasible(table, target_of(table, cluster, options), options));
+  }
   Front front{.plans = without_beaten(std::move(plans)), .chosen = 0, .reason = {}};
+  // What is proven of all shapes together.
+  for (FrontPlan& plan : front.plans)
+    plan.solution.proven_bound =
+        Nanos{std::min(bound, front.plans.front().solution.step.makespan.count)};
   choose(front, request.preference);
   return front;
 }

@@ -14,7 +14,7 @@ namespace stagecraft {
 namespace {
 
 constexpr int kMoreStages = 4;
-constexpr int64_t kNodesPerTry = 1'000'000;
+constexpr int64_t kNodesPerTry = 200'000;
 constexpr double kBytesPerMiB = 1024.0 * 1024.0;
 
 double mib_up(int64_t bytes) { return std::ceil(static_cast<double>(bytes) / kBytesPerMiB); }
@@ -109,12 +109,20 @@ class Explanation {
       : table_(table), target_(target), options_(options) {}
 
   std::string line() const {
+    if (!target_.fixed.empty() && !keeps_fixed()) return fixed_text();
     const Leanest leanest = leanest_split(table_, target_);
     const Split& split = leanest.split;
     int rank = 0;
     for (int r = 0; r < target_.stages(); ++r)
       if (over(split, r) > over(split, rank)) rank = r;
     const int64_t missing = over(split, rank);
+    if (missing <= 0)
+      return fmt::format(
+          "no split in {} stages that fits {} was found in the time given{}, though there may be "
+          "one; give more time, or {}",
+          target_.stages(), caps_text(target_),
+          target_.fixed.empty() ? "" : " with the blocks fixed as they are",
+          target_.fixed.empty() ? "larger caps" : "fewer fixed blocks");
     const auto stage =
         static_cast<int>(std::ranges::find(split.chain.ranks, rank) - split.chain.ranks.begin());
     const StageCosts& costs = table_.stage_costs(table_.costs().kind_of_rank(rank));
@@ -140,6 +148,23 @@ class Explanation {
     for (int b : placement.blocks_owned_by(table_.graph(), stage))
       if (largest < 0 || costs.footprint(b) > costs.footprint(largest)) largest = b;
     return largest;
+  }
+
+  // Some split has the fixed blocks where they must run, whatever it needs.
+  bool keeps_fixed() const {
+    SplitTarget roomy = target_;
+    for (Device& device : roomy.cluster.devices) device.memory = Bytes{int64_t{1} << 60};
+    return fits(table_, roomy);
+  }
+  std::string fixed_text() const {
+    std::string blocks;
+    for (const auto& [block, rank] : target_.fixed)
+      blocks += fmt::format("{}{} on rank {}", blocks.empty() ? "" : ", ",
+                            table_.graph().blocks[block].name, rank);
+    return fmt::format(
+        "no split in {} stages has {}: stage s runs on rank s, no stage is empty, and a block runs "
+        "no earlier than what it reads; fix fewer blocks, or give other --stages",
+        target_.stages(), blocks);
   }
 
   static bool fits(const StageTable& table, const SplitTarget& target) {

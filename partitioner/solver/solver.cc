@@ -7,6 +7,7 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/solver/infeasible.h"
+#include "partitioner/solver/leanest.h"
 #include "partitioner/solver/target.h"
 
 namespace stagecraft {
@@ -87,11 +88,23 @@ SplitTarget target_of(const StageTable& table, const Cluster& cluster,
   return target;
 }
 
+SearchResult find_split(const StageTable& table, const SplitTarget& target,
+                        const SearchLimits& limits) {
+  SearchResult result = search_step(table, target, limits);
+  if (result.best || result.is_complete || limits.longest_step || !target.fixed.empty())
+    return result;
+  Leanest leanest = leanest_split(table, target);
+  if (leanest.split.excess(target) > 0) return result;
+  result.bound = std::min(result.bound, leanest.split.step.makespan.count);
+  result.best = std::move(leanest.split);
+  return result;
+}
+
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options) {
   const StageTable table(graph, costs);
   const SplitTarget target = target_of(table, cluster, options);
-  SearchResult result = search_step(table, target, options.limits);
+  SearchResult result = find_split(table, target, options.limits);
   if (!result.best) throw ResourceError(explain_infeasible(table, target, options));
   return solution_of(table, std::move(*result.best), result.bound);
 }

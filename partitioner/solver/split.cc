@@ -22,6 +22,8 @@ class Recompute {
         choice_(table, target, stage, rank_, split.chain.edges[stage]),
         count_(static_cast<int>(choice_.reruns().size())) {}
 
+  bool is_exact() const { return count_ <= kExactReruns; }
+
   void choose(bool lean) {
     const bool fits = count_ <= kExactReruns ? try_all_subsets() : try_by_density();
     if (!fits) set(lean ? leanest() : std::vector<int>{});
@@ -143,7 +145,9 @@ Split make_split(const StageTable& table, const SplitTarget& target, const Chain
     for (int s = 0; s < target.stages(); ++s) {
       const int rank = chain.ranks[s];
       if (split.memory[rank].total() <= target.cluster.devices[rank].memory) continue;
-      Recompute(table, target, model, split, s).choose(lean);
+      Recompute choice(table, target, model, split, s);
+      choice.choose(lean);
+      split.is_exact = split.is_exact && choice.is_exact();
       split.memory[rank] = model.of_rank(rank, split.placement);
     }
   split.step = simulate(table.graph(), split.placement, table.costs(), target.cluster,

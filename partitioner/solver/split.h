@@ -42,6 +42,7 @@ struct Split {
   Schedule schedule;
   std::vector<RankMemory> memory;
   SimulatedStep step;
+  bool is_exact = true;  // what runs again takes least time; false: chosen by density
 
   Bytes peak() const;  // of the fullest rank
   // Largest prediction above a device's memory; not positive when the split fits.

@@ -32,9 +32,9 @@ StageOptions::StageOptions(const StageTable& table, const SplitTarget& target)
   more_.assign(static_cast<size_t>(target.stages()) * classes, {});
   for (int s = 0; s < target.stages(); ++s)
     for (int c = 0; c < classes; ++c) {
+      if (!any_order_ && c != s) continue;
       std::vector<int64_t>& more = more_[s * classes + c];
       more.assign(table.edges(), kForbidden);
-      if (!any_order_ && c != s) continue;
       tbb::parallel_for(0, table.edges(), [&](int e) { more[e] = find_more(s, c, e); });
     }
 }

@@ -33,16 +33,17 @@ class StageOptions {
   // ns by which the backward pass of a micro-batch must be longer for the stage to fit (0: fits as
   // it is); never more than what is really needed. kForbidden: it cannot fit.
   int64_t backward_more(int stage, int device_class, int e) const {
-    return more_[stage * static_cast<int>(classes_.size()) + device_class][e];
+    const auto& more = more_[stage * static_cast<int>(classes_.size()) + device_class];
+    return more.empty() ? kForbidden : more[e];
   }
-  // ns by which it is longer when the densest blocks run again until the stage's bound fits: what a
-  // split will have at least, but for stages of up to kExactReruns such blocks (0 then). A large
-  // number when not even all of them are enough. Remembered; any thread.
-  int64_t likely_more(int stage, int device_class, int e) const;
+  // ns by which it is longer when the densest blocks run again until the stage's bound fits, as
+  // make_split chooses; 0 for stages of up to kExactReruns such blocks. A large number when not
+  // even all of them are enough. Remembered; any thread.
+  int64_t likely_more(int s, int c, int e) const;
 
  private:
   void make_classes();
-  int64_t find_more(int stage, int device_class, int e) const;
+  int64_t find_more(int s, int c, int e) const;
 
   const StageTable& table_;
   const SplitTarget& target_;

@@ -15,8 +15,8 @@ namespace stagecraft {
 
 // What the replay reads of graph and costs, made once.
 struct ReplayFacts {
-  // Throws InternalError when `costs` lacks a block.
-  ReplayFacts(const BlockGraph& graph, const CostTable& costs,
+  // Throws InternalError when `table` lacks a block.
+  ReplayFacts(const BlockGraph& graph_in, const CostTable& table,
               const std::vector<int>& unit_of_block);
 
   const BlockGraph& graph;

@@ -25,6 +25,7 @@ StageTable::StageTable(const BlockGraph& graph, const ClusterCosts& costs)
   note_products();
   note_least_times();
   make_edges();
+  note_links();
   note_ways();
 }
 
@@ -42,7 +43,7 @@ void StageTable::note_least_times() {
     least_backward_.push_back(0);
     for (int u : set.members()) {
       least_forward_.back() += unit_forward_[u];
-      least_backward_.back() += unit_backward_[u];
+      if (!order_.units.follows[u]) least_backward_.back() += unit_backward_[u];
     }
   }
 }
@@ -72,8 +73,6 @@ void StageTable::make_edges() {
       if (sets_[a].is_subset_of(sets_[b])) edges_.push_back({.from = a, .to = b});
   }
   first_edge_.push_back(edges());
-  readers_.resize(edges_.size());
-  givers_.resize(edges_.size());
   cost_.assign(stage_costs_.size(), std::vector<StageCost>(edges_.size()));
   for (int kind = 0; kind < kinds(); ++kind) {
     tbb::enumerable_thread_specific<StageReplay> replays(
@@ -83,12 +82,6 @@ void StageTable::make_edges() {
       for (int e = first_edge_[a]; e < first_edge_[a + 1]; ++e) {
         const UnitSet units = stage(e);
         cost_[kind][e] = stage_costs_[kind].of(units, replay);
-        if (kind > 0) continue;
-        for (int u : units.members())
-          for (const Product& product : products_[u]) {
-            readers_[e].add_all(product.readers);
-            givers_[e].add_all(product.givers);
-          }
       }
     });
   }
@@ -130,16 +123,16 @@ void StageTable::note_ways() {
       ways.home = std::max(ways.home, home[u]);
     ways_.push_back(ways);
   }
-  note_followers();
 }
 
 // The stage before a cut holds a searched unit that no other searched unit of the down-set needs.
 // A stage that needs every such unit of the down-set, itself or by a sum that goes with it, surely
 // follows. The same with gradients.
-void StageTable::note_followers() {
+void StageTable::note_links() {
   const int units = static_cast<int>(products_.size());
   std::vector<UnitSet> needed_by(units), grads_from(units);
   std::vector<bool> has_gradient(units, false);
+  UnitSet searched;
   for (int u = units - 1; u >= 0; --u) {
     for (const Product& product : products_[u]) {
       needed_by[u].add_all(product.readers);
@@ -147,32 +140,39 @@ void StageTable::note_followers() {
     }
     needed_by[u].remove(u);
     grads_from[u].remove(u);
-    for (UnitSet* set : {&needed_by[u], &grads_from[u]})
-      for (int next : set->members())
-        if (order_.units.follows[next])
-          set->add_all(set == &needed_by[u] ? needed_by[next] : grads_from[next]);
+    for (std::vector<UnitSet>* sets : {&needed_by, &grads_from})
+      for (int next : (*sets)[u].members())
+        if (order_.units.follows[next]) (*sets)[u].add_all((*sets)[next]);
+    if (order_.units.follows[u]) continue;
+    searched.add(u);
     for (int b : order_.units.blocks[u])
       has_gradient[u] = has_gradient[u] ||
                         (graph_.blocks[b].reaches_loss && graph_.blocks[b].state != BlockState::kF);
   }
-  UnitSet searched;
-  for (int u = 0; u < units; ++u)
-    if (!order_.units.follows[u]) searched.add(u);
+  readers_.resize(edges_.size());
+  givers_.resize(edges_.size());
   for (int a = 0; a < nodes(); ++a) {
     const UnitSet inside = sets_[a].minus(sets_[a].minus(searched));
-    std::vector<UnitSet> needs;
-    std::vector<UnitSet> gradient_needs;
+    std::vector<UnitSet> needs, gradient_needs;
     for (int u : inside.members()) {
       if (!needed_by[u].intersects(inside)) needs.push_back(needed_by[u]);
-      if (has_gradient[u] && !grads_from[u].intersects(inside))
-        gradient_needs.push_back(grads_from[u]);
+      bool is_end = has_gradient[u];
+      for (int giver : grads_from[u].members())
+        is_end = is_end && !(inside.has(giver) && has_gradient[giver]);
+      if (is_end) gradient_needs.push_back(grads_from[u]);
     }
     for (int e = first_edge_[a]; e < first_edge_[a + 1]; ++e) {
       const UnitSet here = stage(e);
+      bool hands_back = false;
+      for (int u : here.members()) {
+        readers_[e].add_all(needed_by[u]);
+        givers_[e].add_all(grads_from[u]);
+        hands_back = hands_back || has_gradient[u];
+      }
       const auto is_needed = [&](const UnitSet& by) { return by.intersects(here); };
-      surely_follows_.push_back(
-          std::ranges::all_of(needs, is_needed) &&
-          (!cost_[0][e].has_backward || std::ranges::all_of(gradient_needs, is_needed)));
+      hands_back_.push_back(hands_back);
+      surely_follows_.push_back(std::ranges::all_of(needs, is_needed) &&
+                                (!hands_back || std::ranges::all_of(gradient_needs, is_needed)));
     }
   }
 }

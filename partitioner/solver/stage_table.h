@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "partitioner/cost/cluster_costs.h"
@@ -45,9 +44,11 @@ class StageTable {
   UnitSet stage(int e) const { return sets_[edges_[e].to].minus(sets_[edges_[e].from]); }
   const StageCost& cost(int kind, int e) const { return cost_[kind][e]; }
 
-  // Some block of stage `b` reads what a block of stage `a` makes; hands it a gradient.
+  // Stage `b` needs what stage `a` makes, perhaps by way of sums; and hands it gradients likewise.
   bool feeds(int a, int b) const { return readers_[a].intersects(stage(b)); }
   bool gets_gradient(int a, int b) const { return givers_[a].intersects(stage(b)); }
+  // A searched unit of the stage has a backward pass. (Sums alone are on nobody's way back.)
+  bool hands_back(int e) const { return hands_back_[e]; }
   // Whatever stage ends where `e` begins, `e` needs it, forward and (where both have gradients)
   // backward.
   bool surely_follows(int e) const { return surely_follows_[e]; }
@@ -59,7 +60,8 @@ class StageTable {
   void add_traffic(const std::vector<int>& chain, std::vector<int64_t>& forward,
                    std::vector<int64_t>& backward) const;
 
-  // Sums over the units of a down-set, replicated blocks left out, on the fastest kind: never more
+  // Sums over the units of a down-set, replicated blocks left out (backward: sums as well), on the
+  // fastest kind: never more
   // than what the stages of any chain to `node` take together.
   int64_t least_forward(int node) const { return least_forward_[node]; }
   int64_t least_backward(int node) const { return least_backward_[node]; }
@@ -82,7 +84,7 @@ class StageTable {
   void note_least_times();
   void make_edges();
   void note_ways();
-  void note_followers();
+  void note_links();
 
   const BlockGraph& graph_;
   const ClusterCosts& costs_;
@@ -95,7 +97,7 @@ class StageTable {
   std::vector<std::vector<StageCost>> cost_;
   std::vector<std::vector<Product>> products_;           // by unit
   std::vector<UnitSet> readers_, givers_;                // by edge
-  std::vector<bool> surely_follows_;                     // by edge
+  std::vector<bool> surely_follows_, hands_back_;        // by edge
   std::vector<int64_t> unit_forward_, unit_backward_;    // on the fastest kind
   std::vector<int64_t> least_forward_, least_backward_;  // by node
   struct Ways {

@@ -18,7 +18,7 @@ constexpr size_t kBeamWidth = 96;     // beginnings of each length that the firs
 constexpr size_t kClimbs = 3;         // of them, those that are improved step by step
 constexpr int kBeamTries = 24;        // complete chains of the beam that are made exact
 constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
-constexpr int64_t kMaxNodesOfTask = 300'000;
+constexpr int64_t kMaxNodesOfTask = 100'000;
 constexpr int64_t kNodesOfSplit = 400;    // what making a chain exact counts for,
 constexpr int64_t kNodesOfReruns = 8000;  // and finding what runs again
 
@@ -75,12 +75,14 @@ class Search {
     int64_t given_up = kNever;  // the shortest step that a chain could have had that was not tried
   };
 
-  SearchResult run(const SearchLimits& limits, const std::vector<Chain>& start) {
-    const auto begin = std::chrono::steady_clock::now();
+  SearchResult run(const SearchLimits& limits) {
+    if (limits.seconds)
+      deadline_ = std::chrono::steady_clock::now() +
+                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                      std::chrono::duration<double>(*limits.seconds));
     SearchResult result;
     const int64_t longest = limits.longest_step ? limits.longest_step->count + 1 : kNever;
     Task first{.longest = longest};
-    for (const Chain& chain : start) try_split(chain, first);
     std::vector<Beginning> open;
     for (const Shape shape : {Shape::kLine, Shape::kBranchLater}) {
       Beginning root{.shape = shape, .bound = completion_.of(shape, 0, 0)};
@@ -91,11 +93,7 @@ class Search {
     result.nodes = first.nodes;
     std::ranges::make_heap(open, Later{});
     int64_t given_up = first.given_up;
-    const auto is_over = [&] {
-      return result.nodes > limits.nodes ||
-             (limits.seconds && std::chrono::steady_clock::now() - begin >
-                                    std::chrono::duration<double>(*limits.seconds));
-    };
+    const auto is_over = [&] { return result.nodes > limits.nodes || is_late(); };
     const auto limit = [&] { return best ? best->step.makespan.count : longest; };
     while (!open.empty() && open.front().bound < limit() && !is_over()) {
       std::vector<Beginning> round;
@@ -143,7 +141,7 @@ class Search {
     }
     std::vector<std::pair<int64_t, Chain>> complete;
     for (const Beginning& beginning : beam)
-      for_each_next(beginning, kNever, task, [&](Beginning&& whole) {
+      for_each_next(beginning, kNever, task, [&](const Beginning& whole) {
         const int64_t time = step_of(whole);
         complete.emplace_back(time, chain_of(whole));
       });
@@ -156,7 +154,7 @@ class Search {
 
   // From a complete chain to shorter steps, one cut at a time.
   void climb(Chain chain, int64_t step, Task& task) const {
-    for (bool improves = true; improves;) {
+    for (bool improves = true; improves && !is_late();) {
       improves = false;
       for (int cut = 1; cut < stages_; ++cut) {
         const int from = table_.edge(chain.edges[cut - 1]).from;
@@ -208,7 +206,7 @@ class Search {
       if (longer.bound >= task.limit()) return;
       if (longer.stages() == stages_) {
         try_whole(longer, task);
-      } else if (task.nodes > kMaxNodesOfTask ||
+      } else if (task.nodes > kMaxNodesOfTask || is_late() ||
                  (stages_ - longer.stages() > 2 && !task.goes_deep)) {
         task.open.push_back(std::move(longer));
       } else {
@@ -220,6 +218,10 @@ class Search {
   void try_whole(const Beginning& whole, Task& task) const {
     const int64_t step = step_of(whole);
     if (step >= task.limit()) return;
+    if (is_late()) {
+      task.given_up = std::min(task.given_up, step);
+      return;
+    }
     // What runs again is chosen by density, and takes longer than the bound says: not worth making
     // when that is too long. A better choice may exist, which is not looked for.
     const std::optional<int64_t> likely = likely_step_of(whole);
@@ -256,6 +258,8 @@ class Search {
   void try_split(const Chain& chain, Task& task) const {
     task.nodes += kNodesOfSplit;
     Split split = make_split(table_, target_, chain);
+    if (!split.is_exact)  // another choice of what runs again might be shorter, or fit
+      task.given_up = std::min(task.given_up, step_of(chain));
     if (std::ranges::count(split.placement.recompute, true) > 0) task.nodes += kNodesOfReruns;
     if (split.excess(target_) > 0 || split.step.makespan.count >= task.longest) return;
     if (!task.best || is_better(split, *task.best)) task.best = std::move(split);
@@ -311,7 +315,7 @@ class Search {
   Shape shape_with(const Beginning& beginning, int e) const {
     if (beginning.shape == Shape::kBranched || beginning.edges.empty()) return beginning.shape;
     const bool follows = table_.feeds(beginning.edges.back(), e) &&
-                         (beginning.last_with_gradient < 0 || !table_.cost(0, e).has_backward ||
+                         (beginning.last_with_gradient < 0 || !table_.hands_back(e) ||
                           table_.gets_gradient(beginning.edges[beginning.last_with_gradient], e));
     if (beginning.shape == Shape::kLine) return follows ? Shape::kLine : Shape::kBranched;
     return follows ? Shape::kBranchLater : Shape::kBranched;
@@ -385,6 +389,9 @@ class Search {
     if (b.stages() < stages_) b.bound = std::max(b.bound, completion_.of(b.shape, b.used, b.node));
   }
 
+  bool is_late() const { return deadline_ && std::chrono::steady_clock::now() > *deadline_; }
+
+  std::optional<std::chrono::steady_clock::time_point> deadline_;
   const StageTable& table_;
   const SplitTarget& target_;
   const StageOptions options_;
@@ -397,8 +404,8 @@ class Search {
 }  // namespace
 
 SearchResult search_step(const StageTable& table, const SplitTarget& target,
-                         const SearchLimits& limits, const std::vector<Chain>& start) {
-  return Search(table, target).run(limits, start);
+                         const SearchLimits& limits) {
+  return Search(table, target).run(limits);
 }
 
 }  // namespace stagecraft

@@ -16,9 +16,10 @@
 namespace stagecraft {
 
 struct SearchLimits {
-  int64_t nodes = 10'000'000;       // stages tried; the result is the same everywhere
+  int64_t nodes = 3'000'000;        // stages tried; the result is the same everywhere
   std::optional<double> seconds{};  // wall time; what is found then depends on the machine
-  // Longer steps are of no interest: none found means that none is shorter or as long.
+  // Longer steps are of no interest: none found in a complete search means that none is shorter or
+  // as long.
   std::optional<Nanos> longest_step{};
 };
 
@@ -31,8 +32,7 @@ struct SearchResult {
   int64_t nodes = 0;
 };
 
-// `start`: chains to begin with, of which the best that fits is never lost.
 SearchResult search_step(const StageTable& table, const SplitTarget& target,
-                         const SearchLimits& limits, const std::vector<Chain>& start = {});
+                         const SearchLimits& limits);
 
 }  // namespace stagecraft

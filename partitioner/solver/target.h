@@ -10,6 +10,9 @@ namespace stagecraft {
 // Throws ConfigError for options that make no sense.
 SplitTarget target_of(const StageTable& table, const Cluster& cluster,
                       const SolverOptions& options);
+// `search_step`, and where it ended without a split the leanest one when that fits.
+SearchResult find_split(const StageTable& table, const SplitTarget& target,
+                        const SearchLimits& limits);
 // `bound`: ns, see Solution::proven_bound.
 Solution solution_of(const StageTable& table, Split split, int64_t bound);
 

@@ -153,6 +153,56 @@ TEST(SolverFixed, BlocksRunWhereTheyMust) {
   EXPECT_THROW(solve(problem.graph, problem.costs, problem.cluster, problem.options), ConfigError);
 }
 
+TEST(SolverFixed, TheFrontKeepsStagesForTheFixedRank) {
+  PlanningProblem problem = one_slow_block();
+  problem.options.stages = 0;
+  problem.options.fixed = {{problem.graph.find_block("block5"), 1}};
+  for (const FrontPlan& plan : front_of(problem, Preference::kTime).plans)
+    EXPECT_EQ(plan.solution.placement.rank_of_stage[plan.solution.placement.stage_of_block[5]], 1);
+  problem.options.fixed.front().second = 2;
+  EXPECT_THROW(front_of(problem, Preference::kTime), ConfigError);
+}
+
+TEST(SolverFixed, WhatCannotBeIsNotBlamedOnMemory) {
+  PlanningProblem problem = one_slow_block();
+  problem.options.fixed = {{problem.graph.find_block("block0"), 0},
+                           {problem.graph.find_block("block0"), 1}};
+  try {
+    front_of(problem, Preference::kTime);
+    FAIL() << "a plan was found";
+  } catch (const ResourceError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("no split in 2 stages has block0 on rank 0, block0 on rank 1"));
+  }
+}
+
+// Twelve blocks on one stage that keep something: more than all sets of them are tried.
+TEST(SolverLimits, WhatRunsAgainByDensityIsNotCalledProven) {
+  ToyGraph toy;
+  std::string hidden = "input.x";
+  for (int i = 0; i < 12; ++i) {
+    toy.add("block" + std::to_string(i), {hidden}, true);
+    hidden = "block" + std::to_string(i);
+  }
+  PlanningProblem problem = one_slow_block();
+  problem.graph = toy.build(hidden);
+  CostTable costs = testing::random_costs(problem.graph, 1, 1);
+  for (int i = 0; i < 12; ++i) {
+    BlockCost cost;
+    cost.forward.median = Nanos{100 + 7 * i};
+    cost.keeps_input = {false};
+    cost.saved_internal = Bytes{(10 + i * i % 7) * kFrontMiB};
+    costs.blocks["block" + std::to_string(i)] = cost;
+  }
+  problem.costs = ClusterCosts(costs);
+  problem.options = {.stages = 1, .batch = 2, .micro_batch = 1};
+  problem.cluster.devices.resize(1);
+  problem.cluster.devices[0].memory = Bytes{90 * kFrontMiB};
+  const Solution solution = solve(problem.graph, problem.costs, problem.cluster, problem.options);
+  EXPECT_THAT(solution.placement.recompute, ::testing::Contains(true));
+  EXPECT_GT(solution.gap(), 0);
+}
+
 TEST(SolverLimits, WhatIsNotProvenIsSaid) {
   PlanningProblem problem = one_slow_block();
   int unproven = 0;

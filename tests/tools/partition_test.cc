@@ -417,5 +417,31 @@ TEST_F(PartitionProgram, GraphCountsTheRealModel) {
   EXPECT_EQ(parts["text_encoder"]["parameters"], 123'060'480);
 }
 
+TEST_F(PartitionProgram, TheChoiceIsNarrowedByFlags) {
+  make_plan("--fix unet.conv_in=0 --prefer memory --no-recompute --stages 3 --schedule 1f1b");
+  const Plan made = read_plan(plan());
+  EXPECT_EQ(made.stages.size(), 3u);
+  EXPECT_TRUE(made.recompute.empty());
+  ASSERT_FALSE(made.front.empty());
+  EXPECT_TRUE(made.front.back().is_chosen);
+  EXPECT_THAT(made.stages[0].blocks, ::testing::Contains("unet.conv_in"));
+}
+
+TEST_F(PartitionProgram, RefusesChoicesThatMakeNoSense) {
+  const std::string command = "--config " + kConfigs + "train/tiny_demo.yaml --cluster " +
+                              kConfigs + "clusters/local_cpu_4.yaml -o " + plan();
+  const auto refused = [&](const std::string& flags, int code, const std::string& text) {
+    const ProgramEnd end = run(command + " " + flags);
+    EXPECT_EQ(end.code, code) << flags;
+    EXPECT_THAT(end.err, HasSubstr(text)) << flags;
+  };
+  refused("--time-limit nan", 2, "--time-limit");
+  refused("--micro-batch x", 2, "give a number of samples, or any");
+  refused("--fix unet.conv_in", 2, "give block=rank");
+  refused("--fix unet.nothing=0", 2, "has no block unet.nothing");
+  refused("--fix unet.conv_in=9", 3, "ranks are 0 to 3");
+  refused("--html " + folder_.file("./plan.yaml"), 2, "that is the plan");
+}
+
 }  // namespace
 }  // namespace stagecraft
