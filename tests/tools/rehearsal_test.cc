@@ -74,7 +74,7 @@ TEST_F(RehearsalMultiProcess, HoldsThePlannedBytesAndKeepsThePlannedOrder) {
       EXPECT_EQ(link["messages"].get<int>() % (2 * 3), 0) << link;  // steps x micro-batches
     }
     expect_trace_of_plan(trace, plan);
-    EXPECT_EQ(read_measured(measured).plan_hash, result["plan_hash"]);
+    EXPECT_EQ(read_measured(measured).plan_hash, result["plan_hash"].get<std::string>());
     EXPECT_THAT(must_run(fmt::format("{}/partition report {} --measured {}", STAGECRAFT_BIN_DIR,
                                      plan, measured)),
                 HasSubstr("measured"));
