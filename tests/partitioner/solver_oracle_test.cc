@@ -51,7 +51,7 @@ struct OracleCase {
   bool unequal_devices, recompute, slow_links;
 };
 
-class SolverOracle : public ::testing::TestWithParam<std::tuple<OracleCase, int>> {
+class SolverOracleLarge : public ::testing::TestWithParam<std::tuple<OracleCase, int>> {
  protected:
   static const OracleCase& oracle_case() { return std::get<0>(GetParam()); }
   static std::vector<uint64_t> seeds() {
@@ -71,10 +71,10 @@ class SolverOracle : public ::testing::TestWithParam<std::tuple<OracleCase, int>
   }
 };
 
-TEST_P(SolverOracle, FindsTheShortestStepUnderCapsAtTheVeryEdge) {
+TEST_P(SolverOracleLarge, FindsTheShortestStepUnderCapsAtTheVeryEdge) {
   int solved = 0, refused = 0, reran = 0;
   for (uint64_t seed : seeds()) {
-    PlanningProblem problem = SolverOracle::problem(seed);
+    PlanningProblem problem = SolverOracleLarge::problem(seed);
     std::vector<Placement> plain = every_placement(problem);
     if (problem.options.any_order) plain = in_every_order(plain);
     if (plain.empty()) continue;  // fewer units than stages
@@ -124,12 +124,12 @@ TEST_P(SolverOracle, FindsTheShortestStepUnderCapsAtTheVeryEdge) {
   EXPECT_EQ(reran > 0, oracle_case().recompute);
 }
 
-std::string name_of(const ::testing::TestParamInfo<SolverOracle::ParamType>& info) {
+std::string name_of(const ::testing::TestParamInfo<SolverOracleLarge::ParamType>& info) {
   return std::string(std::get<0>(info.param).name) + std::to_string(std::get<1>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Problems, SolverOracle,
+    Problems, SolverOracleLarge,
     ::testing::Combine(::testing::Values(OracleCase{"Equal", 60, false, false, false},
                                          OracleCase{"SlowLinks", 60, false, false, true},
                                          OracleCase{"UnequalDevices", 60, true, false, true},
