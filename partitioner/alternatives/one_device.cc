@@ -13,9 +13,7 @@ OneDevice on_one_device(const TrainingJob& job, int rank, int64_t samples) {
                 .schedule = {},
                 .memory = {},
                 .step = {}};
-  const auto order =
-      generate_order("1f1b", job.graph, placement, static_cast<int>(one.micro_batch_sizes.size()));
-  one.schedule = insert_messages(job.graph, placement, order, one.micro_batch_sizes);
+  one.schedule = make_schedule("1f1b", job.graph, placement, one.micro_batch_sizes);
   const ClusterCosts costs = job.costs.select({rank});
   const Cluster alone = job.cluster.select({rank});
   one.memory = predict_memory(job.graph, placement, costs, alone.devices, one.schedule,

@@ -51,9 +51,7 @@ ReplicatedPipeline replicate(const TrainingJob& job, const Placement& placement,
                             .step = {},
                             .exposed = {}};
   const std::vector<int64_t> sizes = micro_batch_sizes(result.samples, job.micro_batch);
-  const auto order =
-      generate_order(schedule_name, job.graph, placement, static_cast<int>(sizes.size()));
-  const Schedule schedule = insert_messages(job.graph, placement, order, sizes);
+  const Schedule schedule = make_schedule(schedule_name, job.graph, placement, sizes);
   std::vector<Replica> all;
   Nanos computing;
   Bytes worst;

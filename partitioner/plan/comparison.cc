@@ -44,10 +44,8 @@ class Judge {
   }
 
   SplitRow row(const Baseline& baseline, const std::string& generator) const {
-    const auto order =
-        generate_order(generator, graph_, baseline.placement, static_cast<int>(sizes_.size()));
     SplitRow made =
-        row(baseline.placement, insert_messages(graph_, baseline.placement, order, sizes_));
+        row(baseline.placement, make_schedule(generator, graph_, baseline.placement, sizes_));
     made.name = baseline.name;
     made.how = baseline.how;
     return made;

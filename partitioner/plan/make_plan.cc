@@ -25,9 +25,7 @@ MoreMicroBatches with_more_micro_batches(const Plan& plan, const BlockGraph& gra
   MoreMicroBatches more{.batch = halved ? plan.train.batch : 2 * plan.train.batch,
                         .micro_batch = (plan.train.micro_batch + 1) / 2};
   const auto sizes = micro_batch_sizes(more.batch, more.micro_batch);
-  const auto order =
-      generate_order(plan.schedule, graph, placement, static_cast<int>(sizes.size()));
-  const Schedule schedule = insert_messages(graph, placement, order, sizes);
+  const Schedule schedule = make_schedule(plan.schedule, graph, placement, sizes);
   const SimulatedStep step = simulate(graph, placement, costs, cluster, schedule, sizes);
   more.bubble = std::clamp(step.bubble(), 0.0, 1.0);
   return more;

@@ -95,4 +95,11 @@ std::vector<std::vector<Action>> generate_order(std::string_view generator, cons
   return ranks;
 }
 
+Schedule make_schedule(std::string_view generator, const BlockGraph& graph,
+                       const Placement& placement, const std::vector<int64_t>& micro_batch_sizes) {
+  const auto order =
+      generate_order(generator, graph, placement, static_cast<int>(micro_batch_sizes.size()));
+  return insert_messages(graph, placement, order, micro_batch_sizes);
+}
+
 }  // namespace stagecraft

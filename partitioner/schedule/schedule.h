@@ -103,6 +103,10 @@ Schedule insert_messages(const BlockGraph& graph, const Placement& placement,
                          const std::vector<std::vector<Action>>& order,
                          const std::vector<int64_t>& micro_batch_sizes, int receive_ahead = 2);
 
+// The schedule that a plan names a generator for: its order with messages inserted.
+Schedule make_schedule(std::string_view generator, const BlockGraph& graph,
+                       const Placement& placement, const std::vector<int64_t>& micro_batch_sizes);
+
 // What stage-to-stage transfers one micro-batch needs, derived from graph and placement: for each
 // (source stage, direction, destination rank) the packed values. `insert_messages` repeats them for
 // every micro-batch.

@@ -1,5 +1,6 @@
 #include "partitioner/simulate/memory_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -70,6 +71,12 @@ Bytes RankMemory::total() const {
   Bytes sum;
   for (Bytes line : lines) sum += line;
   return sum;
+}
+
+Bytes fullest_of(const std::vector<RankMemory>& ranks) {
+  Bytes most;
+  for (const RankMemory& rank : ranks) most = std::max(most, rank.total());
+  return most;
 }
 
 Bytes RankMemory::without_base() const { return total() - (*this)[MemoryLine::kProcessBase]; }

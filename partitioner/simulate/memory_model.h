@@ -43,6 +43,7 @@ struct RankMemory {
   Bytes without_base() const;  // what the tracking allocator of a CPU rank sees
   bool operator==(const RankMemory&) const = default;
 };
+Bytes fullest_of(const std::vector<RankMemory>& ranks);  // the largest total
 
 // Replays every rank's action list, allocating and freeing exactly as the executor does, and
 // reports the lines at the moment of the rank's peak.

@@ -16,11 +16,8 @@ std::shared_ptr<const ChainSteps::Pattern> ChainSteps::pattern_of(const Chain& c
   if (!pattern) {
     const Placement placement = placement_of(table_, chain);
     const Flow flow = derive_flow(table_.graph(), placement);
-    const int micro_batches = static_cast<int>(target_.micro_batch_sizes.size());
     Schedule schedule =
-        insert_messages(table_.graph(), placement,
-                        generate_order(target_.schedule, table_.graph(), placement, micro_batches),
-                        target_.micro_batch_sizes);
+        make_schedule(target_.schedule, table_.graph(), placement, target_.micro_batch_sizes);
     StepClock clock(flow, placement, schedule);
     pattern = std::make_shared<const Pattern>(
         Pattern{.schedule = std::move(schedule), .clock = std::move(clock)});

@@ -81,8 +81,7 @@ UnitOrder order_units(const BlockGraph& graph, const Units& units) {
     UnitSet& closure = order.searched_before[u];
     for (int p : before[u]) {
       if (!units.follows[p]) closure.add(p);
-      for (size_t w = 0; w < closure.words.size(); ++w)
-        closure.words[w] |= order.searched_before[p].words[w];
+      closure.add_all(order.searched_before[p]);
     }
   }
   return order;

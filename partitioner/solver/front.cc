@@ -38,14 +38,12 @@ class Sweep {
     const Nanos shortest = fastest.best->step.makespan;
     found.push_back(solution_of(table_, std::move(*fastest.best), fastest.bound));
     if (!whole) return found;
-    const Bytes least = leanest_split(table_, lean_target()).split.peak();
+    const Bytes least = leanest_split(table_, capped(Bytes{})).split.peak();
     for (int i = 1; i <= kSweepSteps && least < most; ++i) {
-      SplitTarget capped = target_;
       const Bytes cap{most.count - (most.count - least.count) * i / kSweepSteps};
       if (found.back().peak() <= cap) continue;
-      for (Device& device : capped.cluster.devices) device.memory = std::min(device.memory, cap);
       limits.nodes = std::min(limits.nodes, kNodesOfSweep);
-      SearchResult leaner = search_step(table_, capped, limits);
+      SearchResult leaner = search_step(table_, capped(cap), limits);
       if (!leaner.best) break;
       found.push_back(solution_of(table_, std::move(*leaner.best), fastest.bound));
     }
@@ -54,10 +52,10 @@ class Sweep {
   }
 
  private:
-  // Without memory at all what is above it least has the least peak.
-  SplitTarget lean_target() const {
+  // No device has more than `cap`. (Without any memory, what is above it least has the least peak.)
+  SplitTarget capped(Bytes cap) const {
     SplitTarget target = target_;
-    for (Device& device : target.cluster.devices) device.memory = Bytes{0};
+    for (Device& device : target.cluster.devices) device.memory = std::min(device.memory, cap);
     return target;
   }
 
@@ -69,10 +67,8 @@ class Sweep {
     const Nanos bound = found.front().proven_bound;
     while (fits - fails > fits / 100 + 1) {
       const Bytes cap{(fits + fails) / 2};
-      SplitTarget capped = target_;
-      for (Device& device : capped.cluster.devices) device.memory = std::min(device.memory, cap);
       SearchResult result = search_step(
-          table_, capped,
+          table_, capped(cap),
           {.nodes = kNodesOfSweep, .seconds = options_.limits.seconds, .longest_step = shortest});
       if (result.best) {
         fits = result.best->peak().count;

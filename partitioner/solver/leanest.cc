@@ -27,11 +27,8 @@ class Excess {
     const Device& device = target_.cluster.devices[s];
     int64_t excess = memory_bound(table_.cost(kind, e), contexts_[s], device) - device.memory.count;
     if (!target_.may_recompute) return excess;
-    const double worth = (1 + device.slack_fraction) *
-                         static_cast<double>(contexts_[s].most_in_flight()) /
-                         static_cast<double>(contexts_[s].micro_batch);
     for (const StageCosts::Rerun& rerun : table_.stage_costs(kind).reruns(table_.stage(e)))
-      excess -= static_cast<int64_t>(worth * static_cast<double>(rerun.bytes)) + 4;
+      excess -= static_cast<int64_t>(most_freed(rerun, contexts_[s], device));
     return excess;
   }
 

@@ -12,11 +12,7 @@
 
 namespace stagecraft {
 
-Bytes Solution::peak() const {
-  Bytes most;
-  for (const RankMemory& rank : memory) most = std::max(most, rank.total());
-  return most;
-}
+Bytes Solution::peak() const { return fullest_of(memory); }
 
 double Solution::gap() const {
   if (step.makespan.count == 0) return 0;

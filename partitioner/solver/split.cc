@@ -107,11 +107,7 @@ Placement placement_of(const StageTable& table, const Chain& chain) {
   return placement;
 }
 
-Bytes Split::peak() const {
-  Bytes most;
-  for (const RankMemory& rank : memory) most = std::max(most, rank.total());
-  return most;
-}
+Bytes Split::peak() const { return fullest_of(memory); }
 
 int64_t Split::excess(const SplitTarget& target) const {
   int64_t worst = std::numeric_limits<int64_t>::min();
@@ -132,11 +128,8 @@ Split make_split(const StageTable& table, const SplitTarget& target, const Chain
               .schedule = {},
               .memory = {},
               .step = {}};
-  const int micro_batches = static_cast<int>(target.micro_batch_sizes.size());
-  split.schedule = insert_messages(
-      table.graph(), split.placement,
-      generate_order(target.schedule, table.graph(), split.placement, micro_batches),
-      target.micro_batch_sizes);
+  split.schedule =
+      make_schedule(target.schedule, table.graph(), split.placement, target.micro_batch_sizes);
   const MemoryModel model(table.graph(), split.placement, table.costs(), target.cluster.devices,
                           split.schedule, target.micro_batch_sizes);
   for (int r = 0; r < target.stages(); ++r)

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "partitioner/base/error.h"
+#include "partitioner/solver/step_bound.h"
 
 namespace stagecraft {
 namespace {
@@ -16,18 +17,6 @@ int64_t backward_time(const BlockCost& cost) {
 
 StageCosts::StageCosts(const BlockGraph& graph, const UnitOrder& order, const CostTable& costs)
     : graph_(graph), order_(order), costs_(costs), facts_(graph, costs, order.unit_of_block) {
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    const int producer = graph.values[v].producer;
-    if (producer < 0 || order.unit_of_block[producer] < 0) continue;
-    Route route{.producer = order.unit_of_block[producer], .readers = {}, .fold = {}};
-    for (int consumer : graph.values[v].consumers)
-      if (graph.blocks[consumer].reaches_loss)
-        route.readers.push_back(order.unit_of_block[consumer]);
-    for (auto c = facts_.gradient_consumers[v].rbegin(); c != facts_.gradient_consumers[v].rend();
-         ++c)
-      route.fold.push_back(order.unit_of_block[*c]);
-    routes_.push_back(std::move(route));
-  }
   for (const std::vector<int>& blocks : order.units.blocks) {
     int64_t forward = 0, backward = 0;
     bool has_backward = false;
@@ -68,8 +57,7 @@ StageCosts::StageCosts(const BlockGraph& graph, const UnitOrder& order, const Co
         replicated_for_[i].add(order.unit_of_block[consumer]);
       } else {
         const UnitSet& readers = replicated_for_[index.at(consumer)];
-        for (size_t w = 0; w < readers.words.size(); ++w)
-          replicated_for_[i].words[w] |= readers.words[w];
+        replicated_for_[i].add_all(readers);
       }
     }
   }
@@ -84,29 +72,6 @@ std::vector<int> StageCosts::blocks_run(const UnitSet& units) const {
     if (replicated_for_[i].intersects(units)) blocks.push_back(order_.units.replicated[i]);
   std::sort(blocks.begin(), blocks.end());
   return blocks;
-}
-
-std::vector<int> StageCosts::channels(const std::vector<int>& stage_of_unit, int stages) const {
-  std::vector<bool> talks(static_cast<size_t>(stages) * stages, false);
-  for (const Route& route : routes_) {
-    const int source = stage_of_unit[route.producer];
-    for (int reader : route.readers) talks[source * stages + stage_of_unit[reader]] = true;
-    if (route.fold.empty()) continue;
-    int from = stage_of_unit[route.fold.front()];
-    for (int unit : route.fold) {
-      talks[from * stages + stage_of_unit[unit]] = true;
-      from = stage_of_unit[unit];
-    }
-    talks[from * stages + source] = true;
-  }
-  std::vector<int> counts(stages, 0);
-  for (int a = 0; a < stages; ++a)
-    for (int b = 0; b < stages; ++b)
-      if (a != b && talks[a * stages + b]) {
-        ++counts[a];
-        ++counts[b];
-      }
-  return counts;
 }
 
 int64_t StageCosts::fixed_bytes(int block) const {
@@ -158,7 +123,7 @@ std::vector<StageCosts::Rerun> StageCosts::reruns(const UnitSet& units) const {
 StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch) {
   const int count = static_cast<int>(micro_batch_sizes.size());
-  const int in_flight = schedule == "gpipe" ? count : std::min(count, stages - stage);
+  const auto in_flight = static_cast<int>(in_flight_of(schedule, stage, stages, count));
   StageContext context{.forward = {}, .backward = {}, .micro_batch = micro_batch};
   int64_t before = 0;  // the forwards up to the first backward: the last micro-batch may be smaller
   for (int j = 0; j < in_flight; ++j) {
@@ -176,8 +141,15 @@ int64_t StageContext::most_in_flight() const {
   return most;
 }
 
-int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device,
-                     std::optional<int> channels) {
+double most_freed(const StageCosts::Rerun& rerun, const StageContext& context,
+                  const Device& device) {
+  const double worth = (1.0 + device.slack_fraction) *
+                       static_cast<double>(context.most_in_flight()) /
+                       static_cast<double>(context.micro_batch);
+  return worth * static_cast<double>(rerun.bytes) + 4;
+}
+
+int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device) {
   const auto at = [&](const StageContext::Moment& moment, int64_t peak) {
     return (cost.in_flight * moment.others + peak * moment.running) / context.micro_batch;
   };
@@ -186,7 +158,7 @@ int64_t memory_bound(const StageCost& cost, const StageContext& context, const D
     dynamic = std::max(dynamic, at(moment, cost.forward_peak));
   const auto slack = static_cast<int64_t>(device.slack_fraction * static_cast<double>(dynamic));
   return device.base.count + cost.fixed + dynamic + slack +
-         device.comm_buffer_per_peer.count * channels.value_or(cost.channels);
+         device.comm_buffer_per_peer.count * cost.channels;
 }
 
 }  // namespace stagecraft

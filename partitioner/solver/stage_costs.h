@@ -7,7 +7,6 @@
 // test holds them together). Immutable after construction; any thread.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,8 +47,6 @@ class StageCosts {
   std::vector<int> blocks_run(const UnitSet& units) const;
   // Weights, gradients, master weights and optimizer state of one block.
   int64_t fixed_bytes(int block) const;
-  // Directed pairs of ranks that each stage talks on, when every unit is on the given stage.
-  std::vector<int> channels(const std::vector<int>& stage_of_unit, int stages) const;
   // Fixed bytes and what the block alone keeps for one micro-batch.
   int64_t footprint(int block) const;
 
@@ -70,14 +67,6 @@ class StageCosts {
   std::vector<int64_t> unit_forward_, unit_backward_;
   std::vector<Rerun> reruns_;  // most bytes per time first
   std::vector<bool> unit_has_backward_;
-  // What may have to travel: a producer's unit and its readers' units, and where its gradient is
-  // summed.
-  struct Route {
-    int producer = -1;
-    std::vector<int> readers;
-    std::vector<int> fold;  // units, the first to add first
-  };
-  std::vector<Route> routes_;
 };
 
 // The moments of a step that can be a stage's worst: how many samples are in flight beside the
@@ -94,8 +83,10 @@ struct StageContext {
 };
 StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch);
-// With the channels of `cost` when none are given.
-int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device,
-                     std::optional<int> channels = std::nullopt);
+int64_t memory_bound(const StageCost& cost, const StageContext& context, const Device& device);
+// By how many bytes the block's running again lowers that bound at most: its bytes for every sample
+// in flight, the slack on them, and what rounding may hide.
+double most_freed(const StageCosts::Rerun& rerun, const StageContext& context,
+                  const Device& device);
 
 }  // namespace stagecraft

@@ -70,16 +70,12 @@ int64_t StageOptions::find_more(int s, int c, int e) const {
       memory_bound(table_.cost(classes_[c].kind, e), context, device) - device.memory.count;
   if (over <= 0) return 0;
   if (!target_.may_recompute) return kForbidden;
-  // Running a block again frees at most its bytes for every sample in flight, with the slack on
-  // top: as in a fractional knapsack, the densest first.
-  const double worth = (1.0 + device.slack_fraction) *
-                       static_cast<double>(context.most_in_flight()) /
-                       static_cast<double>(context.micro_batch);
+  // As in a fractional knapsack, the densest first.
   auto left = static_cast<double>(over);
   double time = 0;
   for (const StageCosts::Rerun& rerun :
        table_.stage_costs(classes_[c].kind).reruns(table_.stage(e))) {
-    const double freed = worth * static_cast<double>(rerun.bytes) + 4;  // what rounding may hide
+    const double freed = most_freed(rerun, context, device);
     if (freed >= left)
       return static_cast<int64_t>(time + static_cast<double>(rerun.time) * left / freed);
     left -= freed;

@@ -52,10 +52,7 @@ void StageTable::note_products() {
   products_.resize(order_.units.blocks.size());
   for (const Value& value : graph_.values) {
     if (value.producer < 0 || order_.unit_of_block[value.producer] < 0) continue;
-    Product product{.bytes = value.bytes(costs_.micro_batch()).count,
-                    .carries_grad = value.carries_grad,
-                    .readers = {},
-                    .givers = {}};
+    Product product{.bytes = value.bytes(costs_.micro_batch()).count, .readers = {}, .givers = {}};
     for (int consumer : value.consumers) {
       if (!graph_.blocks[consumer].reaches_loss) continue;
       product.readers.add(order_.unit_of_block[consumer]);
@@ -184,13 +181,23 @@ int StageTable::find_edge(int from, int to) const {
   return found != end && found->to == to ? static_cast<int>(found - edges_.begin()) : -1;
 }
 
-int64_t StageTable::forward_bytes(int a, int b) const {
-  const UnitSet readers = stage(b);
+int64_t StageTable::bytes_between(int a, int b, UnitSet Product::* users) const {
+  const UnitSet there = stage(b);
   int64_t sum = 0;
   for (int u : stage(a).members())
     for (const Product& product : products_[u])
-      if (product.readers.intersects(readers)) sum += product.bytes;
+      if ((product.*users).intersects(there)) sum += product.bytes;
   return sum;
+}
+
+int64_t StageTable::forward_bytes(int a, int b) const {
+  return bytes_between(a, b, &Product::readers);
+}
+
+// The gradient of a value ends its way at its producer: what the next stage that reads it has
+// summed up.
+int64_t StageTable::backward_bytes(int a, int b) const {
+  return bytes_between(a, b, &Product::givers);
 }
 
 void StageTable::add_traffic(const std::vector<int>& chain, std::vector<int64_t>& forward,
@@ -210,17 +217,6 @@ void StageTable::add_traffic(const std::vector<int>& chain, std::vector<int64_t>
           earlier = to;
         }
       }
-}
-
-// The gradient of a value ends its way at its producer: what the next stage that reads it has
-// summed up.
-int64_t StageTable::backward_bytes(int a, int b) const {
-  const UnitSet givers = stage(b);
-  int64_t sum = 0;
-  for (int u : stage(a).members())
-    for (const Product& product : products_[u])
-      if (product.givers.intersects(givers)) sum += product.bytes;
-  return sum;
 }
 
 }  // namespace stagecraft

@@ -77,9 +77,9 @@ class StageTable {
  private:
   struct Product {  // what a unit makes for others
     int64_t bytes = 0;
-    bool carries_grad = false;
     UnitSet readers, givers;
   };
+  int64_t bytes_between(int a, int b, UnitSet Product::* users) const;
   void note_products();
   void note_least_times();
   void make_edges();

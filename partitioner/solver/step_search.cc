@@ -142,8 +142,9 @@ class Search {
     std::vector<std::pair<int64_t, Chain>> complete;
     for (const Beginning& beginning : beam)
       for_each_next(beginning, kNever, task, [&](const Beginning& whole) {
-        const int64_t time = step_of(whole);
-        complete.emplace_back(time, chain_of(whole));
+        Chain chain = chain_of(whole);
+        const int64_t time = step_of(chain);
+        complete.emplace_back(time, std::move(chain));
       });
     std::ranges::sort(complete);
     for (size_t i = 0; i < complete.size() && i < kBeamTries; ++i)
@@ -181,7 +182,8 @@ class Search {
     }
   }
 
-  // kNever when some stage may not stand where it does.
+  // Exact when nothing need run again, else never more than that; kNever when some stage may not
+  // stand where it does.
   int64_t step_of(const Chain& chain) const {
     std::vector<int64_t> more;
     for (int s = 0; s < stages_; ++s) {
@@ -205,7 +207,7 @@ class Search {
     for_each_next(beginning, task.limit(), task, [&](Beginning&& longer) {
       if (longer.bound >= task.limit()) return;
       if (longer.stages() == stages_) {
-        try_whole(longer, task);
+        try_whole(chain_of(longer), task);
       } else if (task.nodes > kMaxNodesOfTask || is_late() ||
                  (stages_ - longer.stages() > 2 && !task.goes_deep)) {
         task.open.push_back(std::move(longer));
@@ -215,44 +217,32 @@ class Search {
     });
   }
 
-  void try_whole(const Beginning& whole, Task& task) const {
-    const int64_t step = step_of(whole);
+  void try_whole(const Chain& chain, Task& task) const {
+    const int64_t step = step_of(chain);
     if (step >= task.limit()) return;
-    if (is_late()) {
-      task.given_up = std::min(task.given_up, step);
-      return;
-    }
     // What runs again is chosen by density, and takes longer than the bound says: not worth making
     // when that is too long. A better choice may exist, which is not looked for.
-    const std::optional<int64_t> likely = likely_step_of(whole);
-    if (likely && *likely >= task.limit()) {
+    if (is_late() || likely_step_of(chain) >= task.limit()) {
       task.given_up = std::min(task.given_up, step);
       return;
     }
-    try_split(chain_of(whole), task);
+    try_split(chain, task);
   }
 
-  // With the blocks running again that would be chosen by the stages' bounds; nothing when that is
-  // as the bound has it, or all choices are tried anyway.
-  std::optional<int64_t> likely_step_of(const Beginning& whole) const {
+  // With the blocks running again that would be chosen by the stages' bounds; 0 when that is as the
+  // bound has it, or all choices are tried anyway.
+  int64_t likely_step_of(const Chain& chain) const {
     bool differs = false;
     std::vector<int64_t> more;
     for (int s = 0; s < stages_; ++s) {
-      more.push_back(options_.backward_more(s, whole.classes[s], whole.edges[s]));
+      const int c = class_of_rank(chain.ranks[s]);
+      more.push_back(options_.backward_more(s, c, chain.edges[s]));
       if (more.back() == 0) continue;
-      const int64_t likely = options_.likely_more(s, whole.classes[s], whole.edges[s]);
+      const int64_t likely = options_.likely_more(s, c, chain.edges[s]);
       differs = differs || likely > more.back();
       more.back() = std::max(more.back(), likely);
     }
-    return differs ? std::optional(steps_.step(chain_of(whole), more)) : std::nullopt;
-  }
-
-  // Exact when nothing need run again, else never more than that.
-  int64_t step_of(const Beginning& whole) const {
-    std::vector<int64_t> more;
-    for (int s = 0; s < stages_; ++s)
-      more.push_back(options_.backward_more(s, whole.classes[s], whole.edges[s]));
-    return steps_.step(chain_of(whole), more);
+    return differs ? steps_.step(chain, more) : 0;
   }
 
   void try_split(const Chain& chain, Task& task) const {

@@ -104,11 +104,7 @@ TEST(Bubbles, ARankWhoseSendsAreAllUnderWayWaitsForTheLink) {
   const BlockGraph graph = chain_graph(2, /*first_trainable=*/1);
   const std::vector<int64_t> sizes(6, 1);
   const Schedule schedule =
-      complete_order(graph, chain_placement(2),
-                     {actions_of("F0.0 S0 F0.1 S1 F0.2 S2 F0.3 S3 F0.4 S4 F0.5 S5 step"),
-                      actions_of("R0 R1 R2 R3 R4 R5 F1.0 F1.1 F1.2 F1.3 F1.4 F1.5 B1.0 B1.1 B1.2 "
-                                 "B1.3 B1.4 B1.5 step")},
-                     sizes);
+      complete_order(graph, chain_placement(2), testing::six_sends_ahead(), sizes);
   const BubbleStep found =
       with_bubbles(schedule, simulate(graph, chain_placement(2), ClusterCosts(uniform_costs(graph)),
                                       plain_cluster(2, 1e9, {}), schedule, sizes));

@@ -20,13 +20,7 @@ constexpr int64_t kFrontMiB = 1024 * 1024;
 // Six trainable blocks in a row on two devices; the first takes so long that every cut behind it
 // has the same step. They keep 10, 20, ... 60 MiB.
 PlanningProblem one_slow_block() {
-  ToyGraph toy;
-  std::string hidden = "input.x";
-  for (int i = 0; i < 6; ++i) {
-    toy.add("block" + std::to_string(i), {hidden}, true);
-    hidden = "block" + std::to_string(i);
-  }
-  BlockGraph graph = toy.build(hidden);
+  BlockGraph graph = testing::row_of_blocks(6);
   CostTable costs = testing::random_costs(graph, 1, 2);
   for (int i = 0; i < 6; ++i) {
     BlockCost cost;
@@ -178,14 +172,8 @@ TEST(SolverFixed, WhatCannotBeIsNotBlamedOnMemory) {
 
 // Twelve blocks on one stage that keep something: more than all sets of them are tried.
 TEST(SolverLimits, WhatRunsAgainByDensityIsNotCalledProven) {
-  ToyGraph toy;
-  std::string hidden = "input.x";
-  for (int i = 0; i < 12; ++i) {
-    toy.add("block" + std::to_string(i), {hidden}, true);
-    hidden = "block" + std::to_string(i);
-  }
   PlanningProblem problem = one_slow_block();
-  problem.graph = toy.build(hidden);
+  problem.graph = testing::row_of_blocks(12);
   CostTable costs = testing::random_costs(problem.graph, 1, 1);
   for (int i = 0; i < 12; ++i) {
     BlockCost cost;

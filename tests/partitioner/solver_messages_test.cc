@@ -22,13 +22,7 @@ constexpr int64_t kMessageMiB = 1024 * 1024;
 testing::PlanningProblem chain(
     int stages, int64_t cap_mib, const std::string& precision = "fp32",
     const std::function<void(int, BlockCost&)>& change = [](int, BlockCost&) {}) {
-  ToyGraph toy;
-  std::string hidden = "input.x";
-  for (int i = 0; i < 6; ++i) {
-    toy.add("block" + std::to_string(i), {hidden}, true);
-    hidden = "block" + std::to_string(i);
-  }
-  BlockGraph graph = toy.build(hidden);
+  BlockGraph graph = testing::row_of_blocks(6);
   CostTable costs = testing::random_costs(graph, 1, 2);
   costs.precision = precision;
   for (int i = 0; i < 6; ++i) {

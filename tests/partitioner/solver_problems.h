@@ -99,6 +99,17 @@ inline CostTable random_costs(const BlockGraph& graph, uint64_t seed, int64_t mi
   return table;
 }
 
+// "block0", "block1", ... in a row, all of them trained.
+inline BlockGraph row_of_blocks(int count) {
+  ToyGraph toy;
+  std::string hidden = "input.x";
+  for (int i = 0; i < count; ++i) {
+    toy.add("block" + std::to_string(i), {hidden}, true);
+    hidden = "block" + std::to_string(i);
+  }
+  return toy.build(hidden);
+}
+
 struct PlanningProblem {
   BlockGraph graph;
   ClusterCosts costs;
