@@ -105,7 +105,7 @@ class Bench:
         cluster = ROOT / f"configs/clusters/local_cpu_{ranks}.yaml"
         run([BIN / "partition", "--config", self.config, "--precision", "fp32", "--width", self.width,
              "--height", self.height, "--batch", batch, "--micro-batch", micro_batch, "-o", path,
-             "--cluster", cluster, "--memory-cap", ONE_PROCESS_CAP_MIB, *flags])
+             "--cluster", cluster, "--memory-cap", ONE_PROCESS_CAP_MIB, "--no-recompute", *flags])
         if recomputed is None:
             return path
         what = [flag for flag in flags if flag not in ("--schedule", "gpipe")]
@@ -114,8 +114,10 @@ class Bench:
                                 "--height", self.height, "--precision", "fp32", *what]))
         names = [block["name"] for block in graph["blocks"]
                  if block["runs"] and block["state"] != "F" and recomputed in block["name"]]
-        text = re.sub(r"^recompute: *\[\]$", f"recompute: [{', '.join(names)}]", path.read_text(),
-                      flags=re.MULTILINE)
+        text, changes = re.subn(r"^recompute: *\[\]$", f"recompute: [{', '.join(names)}]",
+                                path.read_text(), flags=re.MULTILINE)
+        if changes != 1 or not names:
+            sys.exit(f"{path}: no blocks to run again, or no empty list of them")
         path.write_text(text)
         again = path.with_suffix(".again.yaml")
         run([BIN / "partition", "verify", path, "-o", again, "--cluster", cluster])

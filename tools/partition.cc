@@ -54,7 +54,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
   app.add_flag("--no-recompute", command.no_recompute,
                "no block may run again in the backward pass to save memory");
   app.add_option("--time-limit", command.time_limit,
-                 "seconds for each search; the best found is taken, and how much better another "
+                 "seconds for all searching; the best found is taken, and how much better another "
                  "could be is said")
       ->check(positive_up_to(86400));
   app.add_option("--stages", command.stages,

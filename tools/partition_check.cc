@@ -99,7 +99,7 @@ int run_verify(const VerifyCommand& command) {
         {.file = command.cost_table, .profile = false, .threads = 0, .quiet = command.json}, job,
         plan.train, cluster);
     plan.front.clear();  // of the search that made the plan, which an edit may have changed
-    predict_with_alternatives(plan, job, resolved, costs, cluster);
+    predict_with_alternatives(plan, job, resolved, costs, cluster, {});
     write_plan(plan, job.graph, command.output);
   }
   const std::string hash = plan_hash(plan);

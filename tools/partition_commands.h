@@ -43,7 +43,7 @@ struct PlanCommand {
   std::string prefer = "balanced";
   std::vector<std::string> fixed;  // "block=rank"
   bool no_recompute = false;
-  std::optional<double> time_limit;  // seconds of each search
+  std::optional<double> time_limit;  // seconds of all searching
   ViewFiles views;
   bool json = false;
 };
@@ -103,7 +103,8 @@ PlannedJob plan_job(const PlanCommand& command);
 
 // Everything that a plan says beside what is run: `predict`, and the alternatives.
 void predict_with_alternatives(Plan& plan, const PartitionJob& job, const ResolvedPlan& resolved,
-                               const ClusterCosts& costs, const Cluster& cluster);
+                               const ClusterCosts& costs, const Cluster& cluster,
+                               const SearchLimits& limits);
 
 // Costs for the job: read from `file` when it is there, else measured or counted, and saved to
 // `file` unless that is empty. A file, or a measurement, is of one kind of device: throws Error (2)

@@ -7,7 +7,8 @@
 namespace stagecraft {
 
 void predict_with_alternatives(Plan& plan, const PartitionJob& job, const ResolvedPlan& resolved,
-                               const ClusterCosts& costs, const Cluster& cluster) {
+                               const ClusterCosts& costs, const Cluster& cluster,
+                               const SearchLimits& limits) {
   predict(plan, job.graph, resolved, costs, cluster);
   plan.alternatives = find_alternatives({.graph = job.graph,
                                          .costs = costs,
@@ -15,7 +16,7 @@ void predict_with_alternatives(Plan& plan, const PartitionJob& job, const Resolv
                                          .batch = plan.train.batch,
                                          .micro_batch = plan.train.micro_batch},
                                         other_parameters(job.model),
-                                        plan.schedule == "explicit" ? "1f1b" : plan.schedule);
+                                        plan.schedule == "explicit" ? "1f1b" : plan.schedule, limits);
 }
 
 }  // namespace stagecraft

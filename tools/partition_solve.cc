@@ -113,7 +113,9 @@ FrontRequest front_request(const PlanCommand& command, const TrainConfig& train,
                        .preference = parse_preference(command.prefer)};
   if (command.time_limit) {
     request.options.limits.nodes = std::numeric_limits<int64_t>::max();
-    request.options.limits.seconds = command.time_limit;
+    request.options.limits.deadline =
+        SearchLimits::Clock::now() + std::chrono::duration_cast<SearchLimits::Clock::duration>(
+                                         std::chrono::duration<double>(*command.time_limit));
   }
   return request;
 }
@@ -150,14 +152,15 @@ PlannedJob plan_job(const PlanCommand& command) {
                                   .quiet = command.json},
                                  job, train, cluster));
   }
-  Front front = find_front(job.graph, cluster, front_request(command, train, job.graph, by_size));
+  const FrontRequest request = front_request(command, train, job.graph, by_size);
+  Front front = find_front(job.graph, cluster, request);
   FrontPlan chosen = front.plans[front.chosen];
   train.micro_batch = chosen.micro_batch;
   ClusterCosts costs = *std::ranges::find(by_size, chosen.micro_batch, &ClusterCosts::micro_batch);
   Plan plan = make_plan(train, job.graph, chosen.solution.placement, chosen.schedule);
   plan.front = front_points(front);
   ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
-  predict_with_alternatives(plan, job, resolved, costs, cluster);
+  predict_with_alternatives(plan, job, resolved, costs, cluster, request.options.limits);
   return {.train = train,
           .cluster = std::move(cluster),
           .job = std::move(job),

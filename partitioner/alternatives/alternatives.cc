@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
 #include "partitioner/alternatives/data_parallel.h"
 #include "partitioner/alternatives/known_trainers.h"
@@ -17,6 +19,8 @@
 namespace stagecraft {
 namespace {
 
+constexpr int64_t kNodesOfReplica = 500'000;  // of the search for one pipeline
+
 std::string counted(int64_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -30,10 +34,12 @@ std::string micro_batches_text(int64_t samples, int64_t micro_batch) {
 
 class Finder {
  public:
-  Finder(const TrainingJob& job, const OtherParameters& other, std::string schedule)
+  Finder(const TrainingJob& job, const OtherParameters& other, std::string schedule,
+         const SearchLimits& limits)
       : job_(job),
         other_(other),
         schedule_(std::move(schedule)),
+        limits_(limits),
         frozen_(job.costs.precision() == "fp32" ? "frozen weights held once"
                                                 : "frozen weights held once and in half") {}
 
@@ -100,28 +106,34 @@ class Finder {
         {sharded.rank, sharded.memory.total(), sharded.step, sharded.exposed});
   }
 
-  Placement split(int replicas, int stages) const {
-    std::vector<int> ranks;
-    for (int r = 0; r < stages; ++r) ranks.push_back(r);
-    // One table serves any rank: the solver's account of why nothing fits tries further ones.
-    const ClusterCosts costs =
-        job_.costs.kinds() == 1 ? ClusterCosts(job_.costs.of_kind(0)) : job_.costs.select(ranks);
+  Placement split(int replicas, int stages) {
+    std::vector<int> ranks(stages);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const Cluster cluster = job_.cluster.select(ranks);
+    // Equal devices have one table, made once.
+    std::optional<ClusterCosts> of_ranks;
+    std::optional<StageTable> table;
+    if (job_.costs.kinds() > 1) {
+      table.emplace(job_.graph, of_ranks.emplace(job_.costs.select(ranks)));
+    } else if (!equal_devices_) {
+      equal_devices_.emplace(job_.graph, equal_costs_.emplace(job_.costs.of_kind(0)));
+    }
+    const StageTable& used = table ? *table : *equal_devices_;
+    // Room for what the sum over the replicas needs on top of a pipeline: a ring's two neighbours.
+    std::vector<Bytes> caps;
+    for (const Device& device : cluster.devices)
+      caps.push_back(device.memory - ring_buffers(device, replicas));
     try {
-      // Room for what the sum over the replicas needs on top of a pipeline: a ring's two
-      // neighbours.
-      const Cluster cluster = job_.cluster.select(ranks);
-      std::vector<Bytes> caps;
-      for (const Device& device : cluster.devices)
-        caps.push_back(device.memory - ring_buffers(device, replicas));
-      return solve(job_.graph, costs, cluster,
+      return solve(used, cluster,
                    {.stages = stages,
                     .schedule = schedule_,
                     .memory_caps = caps,
                     .batch = job_.share(replicas),
-                    .micro_batch = job_.micro_batch})
+                    .micro_batch = job_.micro_batch,
+                    .limits = limits_.part(kNodesOfReplica)})
           .placement;
     } catch (const ResourceError&) {
-      return branch_baseline(job_.graph, costs, stages).placement;
+      return branch_baseline(job_.graph, used.costs(), stages).placement;
     }
   }
 
@@ -137,15 +149,19 @@ class Finder {
   const TrainingJob& job_;
   const OtherParameters& other_;
   std::string schedule_;
+  SearchLimits limits_;
   std::string frozen_;
+  std::optional<ClusterCosts> equal_costs_;
+  std::optional<StageTable> equal_devices_;
   std::vector<Alternative> found_;
 };
 
 }  // namespace
 
 std::vector<Alternative> find_alternatives(const TrainingJob& job, const OtherParameters& other,
-                                           const std::string& schedule) {
-  return Finder(job, other, schedule).find();
+                                           const std::string& schedule,
+                                           const SearchLimits& limits) {
+  return Finder(job, other, schedule, limits).find();
 }
 
 }  // namespace stagecraft

@@ -66,10 +66,10 @@ ChainEnds extend(const ChainEnds& ends, const std::vector<UnitSet>& sets,
 
 Baseline branch_baseline(const BlockGraph& graph, const ClusterCosts& costs, int stages) {
   const UnitOrder order = order_units(graph, glue(graph));
-  const auto searched = std::ranges::count(order.units.follows, false);
-  if (stages < 1 || stages > searched) {
+  const int units = static_cast<int>(order.units.blocks.size());
+  if (stages < 1 || stages > units) {
     throw ConfigError(
-        fmt::format("{} stages for {} units of blocks: give 1 to {}", stages, searched, searched));
+        fmt::format("{} stages for {} units of blocks: give 1 to {}", stages, units, units));
   }
   const std::vector<UnitSet> sets = down_sets(order, kMaxPrefixes);
   std::vector<std::vector<int64_t>> times;

@@ -11,24 +11,35 @@ namespace {
 
 constexpr int kReplicated = -1;
 
-// Stages that run each block: its own, or for a replicated one those that need its output,
-// ascending.
-std::vector<std::vector<bool>> runs_on(const BlockGraph& graph, const Placement& placement) {
+// By block and stage: runs it; its own stage, or for a replicated one those that need its output.
+class Runs {
+ public:
+  Runs(size_t blocks, int stages)
+      : stages_(static_cast<size_t>(stages)), bits_(blocks * stages_, false) {}
+  auto operator()(size_t block, int stage) { return bits_[block * stages_ + stage]; }
+  bool operator()(size_t block, int stage) const { return bits_[block * stages_ + stage]; }
+
+ private:
+  size_t stages_;
+  std::vector<bool> bits_;
+};
+
+Runs runs_on(const BlockGraph& graph, const Placement& placement) {
   const int stages = placement.stages();
-  std::vector<std::vector<bool>> runs(graph.blocks.size(), std::vector<bool>(stages, false));
+  Runs runs(graph.blocks.size(), stages);
   for (int b = static_cast<int>(graph.blocks.size()) - 1; b >= 0; --b) {
     const Block& block = graph.blocks[b];
     if (!block.reaches_loss) continue;
     const int stage = placement.stage_of_block[b];
     if (stage != kReplicated) {
-      runs[b][stage] = true;
+      runs(b, stage) = true;
       continue;
     }
     for (int consumer : graph.values[block.output].consumers)
       for (int s = 0; s < stages; ++s)
-        if (runs[consumer][s]) runs[b][s] = true;
+        if (runs(consumer, s)) runs(b, s) = true;
     // Replicating the block that makes the prediction: the last stage needs it for the loss.
-    if (block.output == graph.output && stages > 0) runs[b][stages - 1] = true;
+    if (block.output == graph.output && stages > 0) runs(b, stages - 1) = true;
   }
   return runs;
 }
@@ -140,22 +151,28 @@ int Placement::ranks() const {
 
 std::vector<int> Placement::blocks_run_by(const BlockGraph& graph, int stage) const {
   check_sizes(graph, *this, stage);
-  const std::vector<std::vector<bool>> runs = runs_on(graph, *this);
-  std::vector<int> result;
-  for (size_t b = 0; b < runs.size(); ++b)
-    if (runs[b][stage]) result.push_back(static_cast<int>(b));
+  return blocks_by_stage(graph)[stage];
+}
+
+std::vector<std::vector<int>> Placement::blocks_by_stage(const BlockGraph& graph) const {
+  const Runs runs = runs_on(graph, *this);
+  std::vector<std::vector<int>> result(stages());
+  for (size_t b = 0; b < graph.blocks.size(); ++b)
+    for (int s = 0; s < stages(); ++s)
+      if (runs(b, s)) result[s].push_back(static_cast<int>(b));
   return result;
 }
 
 std::vector<int> Placement::blocks_owned_by(const BlockGraph& graph, int stage) const {
   check_sizes(graph, *this, stage);
-  const std::vector<std::vector<bool>> runs = runs_on(graph, *this);
+  const Runs runs = runs_on(graph, *this);
   std::vector<int> result;
-  for (size_t b = 0; b < runs.size(); ++b) {
+  for (size_t b = 0; b < graph.blocks.size(); ++b) {
     int owner = stage_of_block[b];
     if (owner == kReplicated) {  // the first that needs it; stage 0 when nobody does
-      const auto first = std::ranges::find(runs[b], true);
-      owner = first == runs[b].end() ? 0 : static_cast<int>(first - runs[b].begin());
+      owner = 0;
+      while (owner < stages() && !runs(b, owner)) ++owner;
+      if (owner == stages()) owner = 0;
     }
     if (owner == stage) result.push_back(static_cast<int>(b));
   }

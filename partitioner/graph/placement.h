@@ -25,6 +25,7 @@ struct Placement {
   // Blocks that run on `stage`, ascending, replicated ones included, blocks without a path to the
   // loss left out.
   std::vector<int> blocks_run_by(const BlockGraph& graph, int stage) const;
+  std::vector<std::vector<int>> blocks_by_stage(const BlockGraph& graph) const;  // of every stage
   // Blocks whose parameters `stage` owns (and saves): as above with blocks that never run, without
   // replicated ones unless `stage` is the first that needs it.
   std::vector<int> blocks_owned_by(const BlockGraph& graph, int stage) const;

@@ -1,7 +1,6 @@
 #include "partitioner/schedule/flow.h"
 
 #include <algorithm>
-#include <set>
 
 #include "partitioner/base/error.h"
 
@@ -9,10 +8,13 @@ namespace stagecraft {
 namespace {
 
 std::vector<std::vector<int>> needs_of(const std::vector<Hop>& hops, int stages) {
-  std::vector<std::set<int>> sets(stages);
-  for (const Hop& hop : hops) sets[hop.to_stage].insert(hop.from_stage);
   std::vector<std::vector<int>> needs(stages);
-  for (int s = 0; s < stages; ++s) needs[s].assign(sets[s].begin(), sets[s].end());
+  for (const Hop& hop : hops) needs[hop.to_stage].push_back(hop.from_stage);
+  for (std::vector<int>& from : needs) {
+    std::ranges::sort(from);
+    const auto repeated = std::ranges::unique(from);
+    from.erase(repeated.begin(), repeated.end());
+  }
   return needs;
 }
 
@@ -36,16 +38,18 @@ void add_fold(const BlockGraph& graph, const Placement& placement, int value,
 Flow derive_flow(const BlockGraph& graph, const Placement& placement) {
   const int stages = placement.stages();
   Flow flow;
-  flow.blocks.resize(stages);
+  flow.blocks = placement.blocks_by_stage(graph);
   flow.has_backward.resize(stages);
-  std::set<std::pair<int, int>> read;  // (value, stage)
+  std::vector<std::pair<int, int>> read;  // (value, stage)
   for (int s = 0; s < stages; ++s) {
-    flow.blocks[s] = placement.blocks_run_by(graph, s);
     for (int b : flow.blocks[s]) {
       if (graph.blocks[b].state != BlockState::kF) flow.has_backward[s] = true;
-      for (int v : graph.blocks[b].inputs) read.emplace(v, s);
+      for (int v : graph.blocks[b].inputs) read.emplace_back(v, s);
     }
   }
+  std::ranges::sort(read);
+  const auto repeated = std::ranges::unique(read);
+  read.erase(repeated.begin(), repeated.end());
   for (auto [v, s] : read) {
     const int producer = graph.values[v].producer;
     if (producer < 0) continue;  // every rank reads or draws it for itself
@@ -65,9 +69,10 @@ Flow derive_flow(const BlockGraph& graph, const Placement& placement) {
 std::vector<int> uses_on_rank(const BlockGraph& graph, const Placement& placement,
                               const Schedule& schedule, int rank) {
   std::vector<int> uses(graph.values.size());
+  const std::vector<std::vector<int>> blocks = placement.blocks_by_stage(graph);
   for (int s = 0; s < placement.stages(); ++s) {
     if (placement.rank_of_stage[s] != rank) continue;
-    for (int b : placement.blocks_run_by(graph, s)) {
+    for (int b : blocks[s]) {
       for (int v : graph.blocks[b].inputs) ++uses[v];
       if (graph.blocks[b].output == graph.output) ++uses[graph.output];  // the loss
     }

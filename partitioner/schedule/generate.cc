@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "partitioner/base/error.h"
+#include "partitioner/schedule/from_flow.h"
 #include "partitioner/schedule/schedule.h"
 #include "partitioner/schedule/unit_time.h"
 
@@ -75,7 +76,7 @@ std::vector<std::vector<Action>> merge(const Flow& flow, const Placement& placem
 
 std::vector<std::string> generator_names() { return {"1f1b", "gpipe"}; }
 
-std::vector<std::vector<Action>> generate_order(std::string_view generator, const BlockGraph& graph,
+std::vector<std::vector<Action>> generate_order(std::string_view generator, const Flow& flow,
                                                 const Placement& placement, int micro_batches) {
   const bool gpipe = generator == "gpipe";
   if (!gpipe && generator != "1f1b") {
@@ -83,7 +84,6 @@ std::vector<std::vector<Action>> generate_order(std::string_view generator, cons
                                   fmt::join(generator_names(), ", ")));
   }
   check(micro_batches > 0, "a step has at least one micro-batch");
-  const Flow flow = derive_flow(graph, placement);
   std::vector<std::vector<Action>> stage_orders;
   for (int s = 0; s < placement.stages(); ++s) {
     const int warm_up =
@@ -95,11 +95,22 @@ std::vector<std::vector<Action>> generate_order(std::string_view generator, cons
   return ranks;
 }
 
-Schedule make_schedule(std::string_view generator, const BlockGraph& graph,
+std::vector<std::vector<Action>> generate_order(std::string_view generator, const BlockGraph& graph,
+                                                const Placement& placement, int micro_batches) {
+  return generate_order(generator, derive_flow(graph, placement), placement, micro_batches);
+}
+
+Schedule make_schedule(std::string_view generator, const BlockGraph& graph, const Flow& flow,
                        const Placement& placement, const std::vector<int64_t>& micro_batch_sizes) {
   const auto order =
-      generate_order(generator, graph, placement, static_cast<int>(micro_batch_sizes.size()));
-  return insert_messages(graph, placement, order, micro_batch_sizes);
+      generate_order(generator, flow, placement, static_cast<int>(micro_batch_sizes.size()));
+  return insert_messages(graph, flow, placement, order, micro_batch_sizes);
+}
+
+Schedule make_schedule(std::string_view generator, const BlockGraph& graph,
+                       const Placement& placement, const std::vector<int64_t>& micro_batch_sizes) {
+  return make_schedule(generator, graph, derive_flow(graph, placement), placement,
+                       micro_batch_sizes);
 }
 
 }  // namespace stagecraft

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "partitioner/base/error.h"
+#include "partitioner/schedule/from_flow.h"
 #include "partitioner/schedule/schedule.h"
 #include "partitioner/schedule/unit_time.h"
 
@@ -194,15 +195,21 @@ struct Event {
 Schedule insert_messages(const BlockGraph& graph, const Placement& placement,
                          const std::vector<std::vector<Action>>& order,
                          const std::vector<int64_t>& micro_batch_sizes, int receive_ahead) {
+  return insert_messages(graph, derive_flow(graph, placement), placement, order, micro_batch_sizes,
+                         receive_ahead);
+}
+
+Schedule insert_messages(const BlockGraph& graph, const Flow& flow, const Placement& placement,
+                         const std::vector<std::vector<Action>>& order,
+                         const std::vector<int64_t>& micro_batch_sizes, int receive_ahead) {
   const int micro_batches = static_cast<int>(micro_batch_sizes.size());
   check(micro_batches > 0 && receive_ahead >= 0,
         "micro-batches and receive_ahead are not negative");
   check_order(placement, order, micro_batches);
-  const Flow flow = derive_flow(graph, placement);
   const OrderTimes times = time_order(flow, order, micro_batches);
   const Places places(order);
 
-  Schedule schedule{.messages = message_table(graph, placement, micro_batch_sizes),
+  Schedule schedule{.messages = message_table(graph, flow, placement, micro_batch_sizes),
                     .ranks = std::vector<std::vector<Action>>(order.size())};
   const auto message_places = place_messages(schedule.messages, flow, placement, places,
                                              static_cast<size_t>(receive_ahead));

@@ -5,21 +5,14 @@
 #include <tuple>
 
 #include "partitioner/base/error.h"
-#include "partitioner/schedule/flow.h"
+#include "partitioner/schedule/from_flow.h"
 #include "partitioner/schedule/schedule.h"
 
 namespace stagecraft {
+namespace {
 
-std::vector<int64_t> micro_batch_sizes(int64_t batch, int64_t micro_batch) {
-  check(batch > 0 && micro_batch > 0, "batch and micro-batch are at least 1");
-  std::vector<int64_t> sizes(static_cast<size_t>(batch / micro_batch), micro_batch);
-  if (batch % micro_batch != 0) sizes.push_back(batch % micro_batch);
-  return sizes;
-}
-
-std::vector<Message> transfers_of_micro_batch(const BlockGraph& graph, const Placement& placement,
-                                              int64_t samples) {
-  const Flow flow = derive_flow(graph, placement);
+std::vector<Message> transfers_of(const BlockGraph& graph, const Flow& flow,
+                                  const Placement& placement, int64_t samples) {
   std::map<std::tuple<Direction, int, int>, Message>
       table;  // direction, source stage, destination rank
   auto add = [&](Direction direction, const Hop& hop) {
@@ -54,14 +47,34 @@ std::vector<Message> transfers_of_micro_batch(const BlockGraph& graph, const Pla
   return transfers;
 }
 
+}  // namespace
+
+std::vector<int64_t> micro_batch_sizes(int64_t batch, int64_t micro_batch) {
+  check(batch > 0 && micro_batch > 0, "batch and micro-batch are at least 1");
+  std::vector<int64_t> sizes(static_cast<size_t>(batch / micro_batch), micro_batch);
+  if (batch % micro_batch != 0) sizes.push_back(batch % micro_batch);
+  return sizes;
+}
+
+std::vector<Message> transfers_of_micro_batch(const BlockGraph& graph, const Placement& placement,
+                                              int64_t samples) {
+  return transfers_of(graph, derive_flow(graph, placement), placement, samples);
+}
+
 std::vector<Message> message_table(const BlockGraph& graph, const Placement& placement,
                                    const std::vector<int64_t>& micro_batch_sizes) {
-  std::vector<Message> table;
+  return message_table(graph, derive_flow(graph, placement), placement, micro_batch_sizes);
+}
+
+std::vector<Message> message_table(const BlockGraph& graph, const Flow& flow,
+                                   const Placement& placement,
+                                   const std::vector<int64_t>& micro_batch_sizes) {
+  std::vector<Message> table, transfers;
   for (size_t j = 0; j < micro_batch_sizes.size(); ++j) {
-    for (Message& message : transfers_of_micro_batch(graph, placement, micro_batch_sizes[j])) {
-      message.micro_batch = static_cast<int>(j);
-      table.push_back(std::move(message));
-    }
+    if (j == 0 || micro_batch_sizes[j] != micro_batch_sizes[j - 1])
+      transfers = transfers_of(graph, flow, placement, micro_batch_sizes[j]);
+    for (Message& message : transfers) message.micro_batch = static_cast<int>(j);
+    table.insert(table.end(), transfers.begin(), transfers.end());
   }
   return table;
 }

@@ -78,6 +78,8 @@ struct Schedule {
 // So many sends of a rank may be under way; a further S waits for the oldest. Bounds what a slow
 // link can hold.
 inline constexpr int kSendsInFlight = 4;
+// A receive stands at most so many compute actions before its first use.
+inline constexpr int kReceiveAhead = 2;
 
 // Samples of each micro-batch: `batch` split in steps of `micro_batch`, the last may be smaller.
 std::vector<int64_t> micro_batch_sizes(int64_t batch, int64_t micro_batch);
@@ -101,7 +103,8 @@ std::vector<std::string> generator_names();
 // (a cycle), naming the wait-for cycle.
 Schedule insert_messages(const BlockGraph& graph, const Placement& placement,
                          const std::vector<std::vector<Action>>& order,
-                         const std::vector<int64_t>& micro_batch_sizes, int receive_ahead = 2);
+                         const std::vector<int64_t>& micro_batch_sizes,
+                         int receive_ahead = kReceiveAhead);
 
 // The schedule that a plan names a generator for: its order with messages inserted.
 Schedule make_schedule(std::string_view generator, const BlockGraph& graph,

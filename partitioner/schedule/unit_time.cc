@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "partitioner/base/error.h"
@@ -16,6 +17,32 @@ bool same_work(const Action& needed, const Action& action) {
   return action.kind == ActionKind::kBackward && needed.kind == ActionKind::kBackwardInput;
 }
 
+// Compute actions that must have ended before `action` starts, those of its own rank included.
+template <typename Visit>
+void for_each_prerequisite(const Flow& flow, const Action& action, const Visit& visit) {
+  const auto need = [&](ActionKind kind, int stage) {
+    visit(Action{.kind = kind, .stage = stage, .micro_batch = action.micro_batch});
+  };
+  switch (action.kind) {
+    case ActionKind::kForward:
+      for (int stage : flow.forward_needs[action.stage]) need(ActionKind::kForward, stage);
+      break;
+    case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+      need(ActionKind::kForward, action.stage);
+      for (int stage : flow.backward_needs[action.stage]) need(ActionKind::kBackwardInput, stage);
+      break;
+    case ActionKind::kBackwardWeight:
+      need(ActionKind::kBackwardInput, action.stage);
+      break;
+    case ActionKind::kSend:
+    case ActionKind::kReceive:
+    case ActionKind::kReduce:
+    case ActionKind::kStep:
+      break;
+  }
+}
+
 // Ranks are stuck at `next`: follows "waits for" until a rank comes up again.
 std::string describe_stuck(const Flow& flow, const std::vector<std::vector<Action>>& order,
                            const std::vector<size_t>& next, const EndTimes& ends) {
@@ -27,11 +54,11 @@ std::string describe_stuck(const Flow& flow, const std::vector<std::vector<Actio
   while (!seen[rank]) {
     seen[rank] = true;
     const Action& waiting = order[rank][next[rank]];
-    const auto needs = prerequisites(flow, waiting);
-    const auto missing = std::find_if(needs.begin(), needs.end(), [&](const Action& needed) {
-      return ends.of(needed) == EndTimes::kUnknown;
+    std::optional<Action> missing;
+    for_each_prerequisite(flow, waiting, [&](const Action& needed) {
+      if (!missing && ends.of(needed) == EndTimes::kUnknown) missing = needed;
     });
-    check(missing != needs.end(), "a stuck action waits for nothing");
+    check(missing.has_value(), "a stuck action waits for nothing");
     int owner = -1;
     for (int r = 0; r < ranks; ++r) {
       for (size_t i = next[r]; i < order[r].size(); ++i) {
@@ -52,32 +79,6 @@ std::string describe_stuck(const Flow& flow, const std::vector<std::vector<Actio
 }  // namespace
 
 int64_t unit_cost(ActionKind kind) { return kind == ActionKind::kBackward ? 2 : 1; }
-
-std::vector<Action> prerequisites(const Flow& flow, const Action& action) {
-  std::vector<Action> needs;
-  auto need = [&](ActionKind kind, int stage) {
-    needs.push_back({.kind = kind, .stage = stage, .micro_batch = action.micro_batch});
-  };
-  switch (action.kind) {
-    case ActionKind::kForward:
-      for (int stage : flow.forward_needs[action.stage]) need(ActionKind::kForward, stage);
-      break;
-    case ActionKind::kBackward:
-    case ActionKind::kBackwardInput:
-      need(ActionKind::kForward, action.stage);
-      for (int stage : flow.backward_needs[action.stage]) need(ActionKind::kBackwardInput, stage);
-      break;
-    case ActionKind::kBackwardWeight:
-      need(ActionKind::kBackwardInput, action.stage);
-      break;
-    case ActionKind::kSend:
-    case ActionKind::kReceive:
-    case ActionKind::kReduce:
-    case ActionKind::kStep:
-      break;
-  }
-  return needs;
-}
 
 EndTimes::EndTimes(int stages, int micro_batches)
     : micro_batches_(micro_batches),
@@ -115,11 +116,11 @@ void EndTimes::set(const Action& done, int64_t end) {
 
 int64_t ready_time(const Flow& flow, const EndTimes& ends, const Action& action) {
   int64_t ready = 0;
-  for (const Action& needed : prerequisites(flow, action)) {
+  for_each_prerequisite(flow, action, [&](const Action& needed) {
     const int64_t end = ends.of(needed);
-    if (end == EndTimes::kUnknown) return EndTimes::kUnknown;
-    ready = std::max(ready, end);
-  }
+    ready = ready == EndTimes::kUnknown || end == EndTimes::kUnknown ? EndTimes::kUnknown
+                                                                     : std::max(ready, end);
+  });
   return ready;
 }
 

@@ -15,10 +15,7 @@ namespace stagecraft {
 
 int64_t unit_cost(ActionKind kind);
 
-// Compute actions that must have ended before `action` starts, those of its own rank included.
-std::vector<Action> prerequisites(const Flow& flow, const Action& action);
-
-// When each compute action was finished, for looking up prerequisites.
+// When each compute action was finished, for looking up what others need.
 class EndTimes {
  public:
   EndTimes(int stages, int micro_batches);

@@ -84,7 +84,7 @@ StageWork Completion::work(int stage, int device_class, int e) const {
   const StageCost& cost = table_.cost(options_.classes()[device_class].kind, e);
   return stage_work(pace_, in_flight_of(target_.schedule, stage, target_.stages(), pace_.count),
                     cost.forward, cost.backward + options_.backward_more(stage, device_class, e),
-                    table_.hands_back(e));
+                    table_.has_backward(e));
 }
 
 int64_t Completion::line_bound(const StageTable::Edge& edge, const StageWork& work) const {

@@ -45,6 +45,10 @@ class Completion {
   const UsedDevices& devices() const { return devices_; }
   const Pace& pace() const { return pace_; }
   StageWork work(int stage, int device_class, int e) const;
+  // Lower bound of the step of every chain with edge `e` as that stage.
+  int64_t of_stage(int stage, int device_class, int e) const {
+    return branch_bound(e, work(stage, device_class, e));
+  }
 
   // Lower bound of the step of every chain that goes on from `node`, when everything before took
   // its least time: a longer way there and back adds to it. kNever: cannot be completed.

@@ -67,7 +67,7 @@ UnitOrder order_units(const BlockGraph& graph, const Units& units) {
         fmt::format("the graph has {} units, the search takes at most {}", count, kMaxUnits));
   UnitOrder order{.units = units,
                   .unit_of_block = std::vector<int>(graph.blocks.size(), -1),
-                  .searched_before = std::vector<UnitSet>(count)};
+                  .before = std::vector<UnitSet>(count)};
   for (int u = 0; u < count; ++u)
     for (int b : units.blocks[u]) order.unit_of_block[b] = u;
   std::vector<std::set<int>> before(count);
@@ -78,19 +78,17 @@ UnitOrder order_units(const BlockGraph& graph, const Units& units) {
     before[b].insert(a);
   }
   for (int u = 0; u < count; ++u) {
-    UnitSet& closure = order.searched_before[u];
+    UnitSet& closure = order.before[u];
     for (int p : before[u]) {
-      if (!units.follows[p]) closure.add(p);
-      closure.add_all(order.searched_before[p]);
+      closure.add(p);
+      closure.add_all(order.before[p]);
     }
   }
   return order;
 }
 
 std::vector<UnitSet> down_sets(const UnitOrder& order, int64_t limit) {
-  std::vector<int> searched, followers;
-  for (int u = 0; u < static_cast<int>(order.units.blocks.size()); ++u)
-    (order.units.follows[u] ? followers : searched).push_back(u);
+  const int units = static_cast<int>(order.units.blocks.size());
   std::vector<UnitSet> all;
   std::set<UnitSet> layer{UnitSet{}};  // of one size
   while (!layer.empty()) {
@@ -100,19 +98,14 @@ std::vector<UnitSet> down_sets(const UnitOrder& order, int64_t limit) {
         throw ResourceError(fmt::format(
             "the graph has more than {} down-sets of its units, too many to search", limit));
       all.push_back(set);
-      for (int u : searched) {
-        if (set.has(u) || !order.searched_before[u].is_subset_of(set)) continue;
+      for (int u = 0; u < units; ++u) {
+        if (set.has(u) || !order.before[u].is_subset_of(set)) continue;
         UnitSet larger = set;
         larger.add(u);
         next.insert(larger);
       }
     }
     layer = std::move(next);
-  }
-  for (UnitSet& set : all) {
-    const UnitSet core = set;
-    for (int f : followers)
-      if (order.searched_before[f].is_subset_of(core)) set.add(f);
   }
   return all;
 }

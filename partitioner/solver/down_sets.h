@@ -38,15 +38,13 @@ std::vector<std::pair<int, int>> stage_order_pairs(const BlockGraph& graph,
 struct UnitOrder {
   Units units;
   std::vector<int> unit_of_block;  // -1: replicated
-  std::vector<UnitSet>
-      searched_before;  // by unit: all searched units that must be in an earlier or the same stage
+  std::vector<UnitSet> before;     // by unit: all that must be in an earlier or the same stage
 };
 // Throws ResourceError for more than kMaxUnits units.
 UnitOrder order_units(const BlockGraph& graph, const Units& units);
 
-// All down-sets of the searched units, followers added as soon as everything before them is in; by
-// size, then members. The first is empty, the last full. Throws ResourceError when there are more
-// than `limit`.
+// All down-sets of the units, by size, then members. The first is empty, the last full. Throws
+// ResourceError when there are more than `limit`.
 std::vector<UnitSet> down_sets(const UnitOrder& order, int64_t limit);
 
 }  // namespace stagecraft

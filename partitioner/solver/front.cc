@@ -28,27 +28,32 @@ class Sweep {
   // `whole`: the front, else the fastest only.
   // `bound`: lowered to what is proven for the shape.
   std::vector<Solution> run(bool whole, int64_t& bound) const {
-    SearchLimits limits = options_.limits;
-    if (!whole) limits.nodes = std::min(limits.nodes, kNodesOfOther);
-    SearchResult fastest = find_split(table_, target_, limits);
+    const SearchLimits& limits = options_.limits;
+    SearchResult fastest =
+        find_split(table_, target_, limits.part(whole ? limits.nodes : kNodesOfOther));
     bound = std::min(bound, fastest.bound);
     if (!fastest.best) return {};
-    std::vector<Solution> found;
     const Bytes most = fastest.best->peak();
-    const Nanos shortest = fastest.best->step.makespan;
-    found.push_back(solution_of(table_, std::move(*fastest.best), fastest.bound));
-    if (!whole) return found;
-    const Bytes least = leanest_split(table_, capped(Bytes{})).split.peak();
-    for (int i = 1; i <= kSweepSteps && least < most; ++i) {
-      const Bytes cap{most.count - (most.count - least.count) * i / kSweepSteps};
-      if (found.back().peak() <= cap) continue;
-      limits.nodes = std::min(limits.nodes, kNodesOfSweep);
-      SearchResult leaner = search_step(table_, capped(cap), limits);
-      if (!leaner.best) break;
-      found.push_back(solution_of(table_, std::move(*leaner.best), fastest.bound));
+    std::vector<Split> found;
+    found.push_back(std::move(*fastest.best));
+    if (whole) {
+      const Bytes least = leanest_split(table_, capped(Bytes{})).split.peak();
+      for (int i = 1; i <= kSweepSteps && least < most; ++i) {
+        const Bytes cap{most.count - (most.count - least.count) * i / kSweepSteps};
+        if (found.back().peak() <= cap) continue;
+        SearchResult leaner = search_step(table_, capped(cap), limits.part(kNodesOfSweep));
+        if (!leaner.best) break;
+        found.push_back(std::move(*leaner.best));
+      }
+      lean_ties(found);
     }
-    lean_ties(found, shortest);
-    return found;
+    std::vector<Solution> solutions;
+    for (Split& split : found) {
+      // Refined, it may not become fuller than it was.
+      const SplitTarget target = capped(split.peak());
+      solutions.push_back(solution_of(table_, target, std::move(split), fastest.bound));
+    }
+    return solutions;
   }
 
  private:
@@ -60,19 +65,19 @@ class Sweep {
   }
 
   // Among steps as short as the shortest the leanest, to a hundredth of the peak.
-  void lean_ties(std::vector<Solution>& found, Nanos shortest) const {
+  void lean_ties(std::vector<Split>& found) const {
+    const Nanos shortest = found.front().step.makespan;
     while (found.size() > 1 && found[1].step.makespan == shortest) found.erase(found.begin());
     int64_t fits = found.front().peak().count;
     int64_t fails = found.size() > 1 ? found[1].peak().count : 0;
-    const Nanos bound = found.front().proven_bound;
     while (fits - fails > fits / 100 + 1) {
       const Bytes cap{(fits + fails) / 2};
-      SearchResult result = search_step(
-          table_, capped(cap),
-          {.nodes = kNodesOfSweep, .seconds = options_.limits.seconds, .longest_step = shortest});
+      SearchLimits limits = options_.limits.part(kNodesOfSweep);
+      limits.longest_step = shortest;
+      SearchResult result = search_step(table_, capped(cap), limits);
       if (result.best) {
         fits = result.best->peak().count;
-        found.front() = solution_of(table_, std::move(*result.best), bound.count);
+        found.front() = std::move(*result.best);
       } else {
         fails = cap.count;
       }
@@ -160,7 +165,7 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
     return options;
   };
   const auto most_of = [&](const StageTable& table) {
-    return request.options.stages == 0 ? std::min({devices, table.searched_units(), kMostStages})
+    return request.options.stages == 0 ? std::min({devices, table.units(), kMostStages})
                                        : request.options.stages;
   };
   const bool any_stages = request.options.stages == 0 && request.options.memory_caps.empty();

@@ -57,12 +57,14 @@ void join_neighbours(const BlockGraph& graph, const std::vector<bool>& replicate
     if (block.kind == BlockKind::kTimeEmbedding || block.kind == BlockKind::kHintConv)
       join(b, first_consumer(graph, block));
     if (block.kind == BlockKind::kZeroConv && !producers.empty()) join(b, producers.front());
+    if (block.kind != BlockKind::kSum) continue;
     // The sum that takes in the hint stays with all of its producers, or the hint's chain would be
     // a branch to search.
-    if (block.kind == BlockKind::kSum && std::ranges::any_of(producers, [&](int p) {
-          return graph.blocks[p].kind == BlockKind::kHintConv;
-        }))
-      for (int p : producers) join(b, p);
+    const bool takes_hint = std::ranges::any_of(
+        producers, [&](int p) { return graph.blocks[p].kind == BlockKind::kHintConv; });
+    if (!takes_hint) join(b, first_consumer(graph, block));
+    for (int p : producers)
+      if (takes_hint) join(b, p);
   }
 }
 
@@ -147,16 +149,7 @@ Units glue(const BlockGraph& graph) {
   std::vector<std::vector<int>> members(graph.blocks.size());
   for (size_t b = 0; b < graph.blocks.size(); ++b)
     if (!replicated[b]) members[groups.of(static_cast<int>(b))].push_back(static_cast<int>(b));
-  for (int group : sorted_groups(pairs, replicated, groups)) {
-    const std::vector<int>& blocks = members[group];
-    const Block& first = graph.blocks[blocks.front()];
-    const std::vector<int> producers = producers_of(graph, first);
-    const bool follows = blocks.size() == 1 && first.kind == BlockKind::kSum &&
-                         first.params.empty() && first.output != graph.output &&
-                         std::ranges::any_of(producers, [&](int p) { return !replicated[p]; });
-    units.blocks.push_back(blocks);
-    units.follows.push_back(follows);
-  }
+  for (int group : sorted_groups(pairs, replicated, groups)) units.blocks.push_back(members[group]);
   return units;
 }
 

@@ -184,7 +184,7 @@ class Explanation {
     const StageTable table(table_.graph(), same);
     for (int more = 1; more <= kMoreStages; ++more) {
       SplitTarget wider = target_;
-      if (wider.stages() + more > table_.searched_units()) break;
+      if (wider.stages() + more > table_.units()) break;
       for (int i = 0; i < more; ++i)
         wider.cluster.devices.push_back(target_.cluster.devices.back());
       wider.cluster.host_of_rank.clear();

@@ -8,6 +8,7 @@
 #include "partitioner/base/error.h"
 #include "partitioner/solver/infeasible.h"
 #include "partitioner/solver/leanest.h"
+#include "partitioner/solver/refine.h"
 #include "partitioner/solver/target.h"
 
 namespace stagecraft {
@@ -15,26 +16,21 @@ namespace stagecraft {
 Bytes Solution::peak() const { return fullest_of(memory); }
 
 double Solution::gap() const {
-  if (step.makespan.count == 0) return 0;
+  if (proven_bound >= step.makespan) return 0;
   return 1 - static_cast<double>(proven_bound.count) / static_cast<double>(step.makespan.count);
 }
 
-Solution solution_of(const StageTable& table, Split split, int64_t bound) {
+Solution solution_of(const StageTable& table, const SplitTarget& target, Split split,
+                     int64_t bound) {
+  split = refine(table, target, std::move(split));
   Solution solution{.placement = std::move(split.placement),
                     .schedule = std::move(split.schedule),
                     .down_sets = table.nodes(),
-                    .bottleneck = {},
+                    .bottleneck = std::ranges::max(split.step.busy),
                     .step = std::move(split.step),
                     .proven_bound = Nanos{bound},
                     .memory = std::move(split.memory)};
-  for (size_t s = 0; s < split.chain.edges.size(); ++s) {
-    const int kind = table.costs().kind_of_rank(split.chain.ranks[s]);
-    int64_t time = table.cost(kind, split.chain.edges[s]).time();
-    for (const StageCosts::Rerun& rerun :
-         table.stage_costs(kind).reruns(table.stage(split.chain.edges[s])))
-      if (solution.placement.recompute[rerun.block]) time += rerun.time;
-    solution.bottleneck = std::max(solution.bottleneck, Nanos{time});
-  }
+  solution.bottleneck.count /= static_cast<int64_t>(target.micro_batch_sizes.size());
   return solution;
 }
 
@@ -69,9 +65,9 @@ SplitTarget target_of(const StageTable& table, const Cluster& cluster,
       throw ConfigError(
           fmt::format("block {} cannot be fixed: it runs on every rank that needs it", name));
   }
-  if (stages > table.searched_units())
+  if (stages > table.units())
     throw ConfigError(fmt::format("{} stages for {} units of blocks: give at most {}", stages,
-                                  table.searched_units(), table.searched_units()));
+                                  table.units(), table.units()));
   SplitTarget target{.cluster = cluster,
                      .schedule = options.schedule,
                      .micro_batch_sizes = micro_batch_sizes(options.batch, options.micro_batch),
@@ -98,11 +94,14 @@ SearchResult find_split(const StageTable& table, const SplitTarget& target,
 
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options) {
-  const StageTable table(graph, costs);
+  return solve(StageTable(graph, costs), cluster, options);
+}
+
+Solution solve(const StageTable& table, const Cluster& cluster, const SolverOptions& options) {
   const SplitTarget target = target_of(table, cluster, options);
   SearchResult result = find_split(table, target, options.limits);
   if (!result.best) throw ResourceError(explain_infeasible(table, target, options));
-  return solution_of(table, std::move(*result.best), result.bound);
+  return solution_of(table, target, std::move(*result.best), result.bound);
 }
 
 }  // namespace stagecraft

@@ -1,5 +1,5 @@
 // Splits a graph into stages: the shortest simulated step over down-sets of glued units, under
-// every device's memory cap.
+// every device's memory cap, then refined block by block.
 //
 // Pure function of its inputs, deterministic for any number of threads unless a time limit is
 // given. What is proven, and how: docs/search.md.
@@ -35,15 +35,15 @@ struct Solution {
   Placement placement;
   Schedule schedule;
   int64_t down_sets = 0;
-  Nanos bottleneck;  // the longest that a rank computes for one full micro-batch
+  Nanos bottleneck;  // the longest that a rank computes for one micro-batch, on average
   SimulatedStep step;
-  // No split over units that fits the caps by the memory model has a shorter step; equal to the
-  // step's makespan when the optimum is proven.
+  // No split over units that fits the caps by the memory model has a shorter step. The optimum over
+  // units is proven when the step is not longer; shorter it is where single blocks moved.
   Nanos proven_bound;
   std::vector<RankMemory> memory;
 
   Bytes peak() const;  // of the fullest rank
-  // 1 - proven_bound / step: no split is shorter by more than this part. 0 when proven.
+  // 1 - proven_bound / step: no split over units is shorter by more than this part. 0 when proven.
   double gap() const;
 };
 
@@ -53,5 +53,7 @@ struct Solution {
 // caps for another number of ranks).
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options);
+// For whoever solves the same graph several times.
+Solution solve(const StageTable& table, const Cluster& cluster, const SolverOptions& options);
 
 }  // namespace stagecraft

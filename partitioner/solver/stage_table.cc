@@ -21,7 +21,6 @@ StageTable::StageTable(const BlockGraph& graph, const ClusterCosts& costs)
       sets_(down_sets(order_, kMaxDownSets)) {
   for (int kind = 0; kind < costs.kinds(); ++kind)
     stage_costs_.emplace_back(graph, order_, costs.of_kind(kind));
-  searched_units_ = static_cast<int>(std::ranges::count(order_.units.follows, false));
   note_products();
   note_least_times();
   make_edges();
@@ -43,7 +42,7 @@ void StageTable::note_least_times() {
     least_backward_.push_back(0);
     for (int u : set.members()) {
       least_forward_.back() += unit_forward_[u];
-      if (!order_.units.follows[u]) least_backward_.back() += unit_backward_[u];
+      least_backward_.back() += unit_backward_[u];
     }
   }
 }
@@ -120,28 +119,33 @@ void StageTable::note_ways() {
       ways.home = std::max(ways.home, home[u]);
     ways_.push_back(ways);
   }
+  unit_on_ = std::move(on);
+  unit_home_ = std::move(home);
 }
 
-// The stage before a cut holds a searched unit that no other searched unit of the down-set needs.
-// A stage that needs every such unit of the down-set, itself or by a sum that goes with it, surely
-// follows. The same with gradients.
+StageTable::Rest StageTable::rest_after(int e, int node) const {
+  Rest rest;
+  for (int u : readers_[e].minus(sets_[node]).members()) rest.on = std::max(rest.on, unit_on_[u]);
+  for (int u : givers_[e].minus(sets_[node]).members()) {
+    rest.home = std::max(rest.home, unit_home_[u]);
+    rest.gives = true;
+  }
+  return rest;
+}
+
+// The stage before a cut holds a unit that no other unit of the down-set needs. A stage that needs
+// every such unit of the down-set surely follows. The same with gradients.
 void StageTable::note_links() {
   const int units = static_cast<int>(products_.size());
   std::vector<UnitSet> needed_by(units), grads_from(units);
   std::vector<bool> has_gradient(units, false);
-  UnitSet searched;
-  for (int u = units - 1; u >= 0; --u) {
+  for (int u = 0; u < units; ++u) {
     for (const Product& product : products_[u]) {
       needed_by[u].add_all(product.readers);
       grads_from[u].add_all(product.givers);
     }
     needed_by[u].remove(u);
     grads_from[u].remove(u);
-    for (std::vector<UnitSet>* sets : {&needed_by, &grads_from})
-      for (int next : (*sets)[u].members())
-        if (order_.units.follows[next]) (*sets)[u].add_all((*sets)[next]);
-    if (order_.units.follows[u]) continue;
-    searched.add(u);
     for (int b : order_.units.blocks[u])
       has_gradient[u] = has_gradient[u] ||
                         (graph_.blocks[b].reaches_loss && graph_.blocks[b].state != BlockState::kF);
@@ -149,7 +153,7 @@ void StageTable::note_links() {
   readers_.resize(edges_.size());
   givers_.resize(edges_.size());
   for (int a = 0; a < nodes(); ++a) {
-    const UnitSet inside = sets_[a].minus(sets_[a].minus(searched));
+    const UnitSet& inside = sets_[a];
     std::vector<UnitSet> needs, gradient_needs;
     for (int u : inside.members()) {
       if (!needed_by[u].intersects(inside)) needs.push_back(needed_by[u]);
@@ -160,16 +164,14 @@ void StageTable::note_links() {
     }
     for (int e = first_edge_[a]; e < first_edge_[a + 1]; ++e) {
       const UnitSet here = stage(e);
-      bool hands_back = false;
       for (int u : here.members()) {
         readers_[e].add_all(needed_by[u]);
         givers_[e].add_all(grads_from[u]);
-        hands_back = hands_back || has_gradient[u];
       }
       const auto is_needed = [&](const UnitSet& by) { return by.intersects(here); };
-      hands_back_.push_back(hands_back);
-      surely_follows_.push_back(std::ranges::all_of(needs, is_needed) &&
-                                (!hands_back || std::ranges::all_of(gradient_needs, is_needed)));
+      surely_follows_.push_back(
+          std::ranges::all_of(needs, is_needed) &&
+          (!has_backward(e) || std::ranges::all_of(gradient_needs, is_needed)));
     }
   }
 }

@@ -31,7 +31,7 @@ class StageTable {
   const UnitOrder& order() const { return order_; }
   const StageCosts& stage_costs(int kind) const { return stage_costs_[kind]; }
   int kinds() const { return static_cast<int>(stage_costs_.size()); }
-  int searched_units() const { return searched_units_; }
+  int units() const { return static_cast<int>(order_.units.blocks.size()); }
 
   int nodes() const { return static_cast<int>(sets_.size()); }
   int edges() const { return static_cast<int>(edges_.size()); }
@@ -44,11 +44,10 @@ class StageTable {
   UnitSet stage(int e) const { return sets_[edges_[e].to].minus(sets_[edges_[e].from]); }
   const StageCost& cost(int kind, int e) const { return cost_[kind][e]; }
 
-  // Stage `b` needs what stage `a` makes, perhaps by way of sums; and hands it gradients likewise.
+  // Stage `b` needs what stage `a` makes; and hands it gradients.
   bool feeds(int a, int b) const { return readers_[a].intersects(stage(b)); }
   bool gets_gradient(int a, int b) const { return givers_[a].intersects(stage(b)); }
-  // A searched unit of the stage has a backward pass. (Sums alone are on nobody's way back.)
-  bool hands_back(int e) const { return hands_back_[e]; }
+  bool has_backward(int e) const { return cost_[0][e].has_backward; }
   // Whatever stage ends where `e` begins, `e` needs it, forward and (where both have gradients)
   // backward.
   bool surely_follows(int e) const { return surely_follows_[e]; }
@@ -60,8 +59,7 @@ class StageTable {
   void add_traffic(const std::vector<int>& chain, std::vector<int64_t>& forward,
                    std::vector<int64_t>& backward) const;
 
-  // Sums over the units of a down-set, replicated blocks left out (backward: sums as well), on the
-  // fastest kind: never more
+  // Sums over the units of a down-set, replicated blocks left out, on the fastest kind: never more
   // than what the stages of any chain to `node` take together.
   int64_t least_forward(int node) const { return least_forward_[node]; }
   int64_t least_backward(int node) const { return least_backward_[node]; }
@@ -73,6 +71,12 @@ class StageTable {
   int64_t way_back(int e) const { return ways_[e].back; }
   int64_t way_on(int e) const { return ways_[e].on; }
   int64_t way_home(int e) const { return ways_[e].home; }
+  // The same ways through what is left behind `node` only, for an earlier stage.
+  struct Rest {
+    int64_t on = 0, home = 0;
+    bool gives = false;  // something behind `node` hands the stage a gradient
+  };
+  Rest rest_after(int e, int node) const;
 
  private:
   struct Product {  // what a unit makes for others
@@ -90,20 +94,20 @@ class StageTable {
   const ClusterCosts& costs_;
   UnitOrder order_;
   std::vector<StageCosts> stage_costs_;  // by kind
-  int searched_units_ = 0;
   std::vector<UnitSet> sets_;
   std::vector<Edge> edges_;
   std::vector<int> first_edge_;
   std::vector<std::vector<StageCost>> cost_;
   std::vector<std::vector<Product>> products_;           // by unit
   std::vector<UnitSet> readers_, givers_;                // by edge
-  std::vector<bool> surely_follows_, hands_back_;        // by edge
+  std::vector<bool> surely_follows_;                     // by edge
   std::vector<int64_t> unit_forward_, unit_backward_;    // on the fastest kind
   std::vector<int64_t> least_forward_, least_backward_;  // by node
   struct Ways {
     int64_t to = 0, back = 0, on = 0, home = 0;
   };
-  std::vector<Ways> ways_;  // by edge
+  std::vector<Ways> ways_;                   // by edge
+  std::vector<int64_t> unit_on_, unit_home_;  // by unit, itself included
 };
 
 }  // namespace stagecraft

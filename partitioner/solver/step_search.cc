@@ -3,20 +3,21 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
-#include <chrono>
 #include <tuple>
 
 #include "partitioner/base/error.h"
 #include "partitioner/solver/chain_steps.h"
+#include "partitioner/solver/chain_walk.h"
 #include "partitioner/solver/completion.h"
+#include "partitioner/solver/prefix_clock.h"
 
 namespace stagecraft {
 namespace {
 
 constexpr size_t kTasksPerRound = 32;
 constexpr size_t kBeamWidth = 96;     // beginnings of each length that the first splits come from
-constexpr size_t kClimbs = 3;         // of them, those that are improved step by step
-constexpr int kBeamTries = 24;        // complete chains of the beam that are made exact
+constexpr size_t kWalks = 8;          // of each shape, from the best of them
+constexpr int kPhases = 3;            // each goes on from the best of all before
 constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
 constexpr int64_t kMaxNodesOfTask = 100'000;
 constexpr int64_t kNodesOfSplit = 400;    // what making a chain exact counts for,
@@ -61,6 +62,7 @@ class Search {
         completion_(table, target, options_),
         pace_(completion_.pace()),
         steps_(table, target),
+        prefix_(table, target),
         stages_(target.stages()) {}
 
   // One thread's part: what it was given to do, what it found, what it left open.
@@ -73,13 +75,12 @@ class Search {
     bool goes_deep = false;
     int64_t longest = kNever;   // of no interest from here on
     int64_t given_up = kNever;  // the shortest step that a chain could have had that was not tried
+    std::vector<PrefixClock::Stage> prefix{};
+    PrefixClock::Scratch scratch{};
   };
 
   SearchResult run(const SearchLimits& limits) {
-    if (limits.seconds)
-      deadline_ = std::chrono::steady_clock::now() +
-                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                      std::chrono::duration<double>(*limits.seconds));
+    deadline_ = limits.deadline;
     SearchResult result;
     const int64_t longest = limits.longest_step ? limits.longest_step->count + 1 : kNever;
     Task first{.longest = longest};
@@ -88,7 +89,7 @@ class Search {
       Beginning root{.shape = shape, .bound = completion_.of(shape, 0, 0)};
       if (root.bound < kNever) open.push_back(std::move(root));
     }
-    if (!open.empty()) search_beam(first);
+    if (!open.empty()) find_first(limits.nodes, first);
     std::optional<Split> best = std::move(first.best);
     result.nodes = first.nodes;
     std::ranges::make_heap(open, Later{});
@@ -125,70 +126,71 @@ class Search {
   }
 
  private:
-  // Complete chains by taking the best few beginnings of each length.
-  void search_beam(Task& task) {
-    std::vector<Beginning> beam{{.bound = completion_.of(Shape::kLine, 0, 0)}};
+  // First splits: complete chains by taking the best few beginnings of each length, of each shape,
+  // and walks from the best of them.
+  void find_first(int64_t nodes, Task& task) {
+    std::vector<TimedChain> starts;
+    for (const Shape shape : {Shape::kLine, Shape::kBranchLater}) {
+      std::vector<TimedChain> complete = chains_of_beam(shape, task);
+      std::ranges::sort(complete);
+      if (complete.size() > kWalks) complete.resize(kWalks);
+      std::ranges::move(complete, std::back_inserter(starts));
+    }
+    // A move counts for as many nodes as it takes time; the walks take at most half of all.
+    const int64_t nodes_of_move = std::max<int64_t>(1, stages_ * pace_.count / 8);
+    const int64_t moves = std::min<int64_t>(10 * stages_ * stages_,
+                                            nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
+    const ChainWalk walk(table_, [&](const Chain& chain, int64_t limit) {
+      return is_late() ? kNever : step_of(chain, limit);
+    });
+    std::vector<TimedChain> found = starts;
+    for (int phase = 0; phase < kPhases; ++phase) {
+      std::vector<TimedChain> walked(starts.size());
+      tbb::parallel_for(size_t{0}, starts.size(), [&](size_t i) {
+        walked[i] = walk.best_from(starts[i], static_cast<int>(moves), phase * starts.size() + i);
+      });
+      task.nodes += static_cast<int64_t>(starts.size()) * moves * nodes_of_move;
+      std::ranges::move(walked, std::back_inserter(found));
+      std::ranges::sort(found);
+      for (size_t i = 0; i < starts.size(); ++i) starts[i] = found[i / 2];
+    }
+    for (const auto& [step, chain] : found)
+      if (step < task.limit()) try_split(chain, task);
+  }
+  std::vector<TimedChain> chains_of_beam(Shape shape, Task& task) {
+    std::vector<Beginning> beam{{.shape = shape, .bound = completion_.of(shape, 0, 0)}};
+    std::vector<TimedChain> complete;
+    if (beam.front().bound >= kNever) return complete;
     for (int s = 0; s + 1 < stages_; ++s) {
       std::vector<Beginning> next;
       for (const Beginning& beginning : beam)
-        for_each_next(beginning, kNever, task, [&](Beginning&& longer) {
-          if (longer.shape == Shape::kLine) next.push_back(std::move(longer));
-        });
+        for_each_next(beginning, kNever, task,
+                      [&](Beginning&& longer) { next.push_back(std::move(longer)); });
       std::ranges::sort(
           next, [](const Beginning& a, const Beginning& b) { return a.order() < b.order(); });
       if (next.size() > kBeamWidth) next.resize(kBeamWidth);
       beam = std::move(next);
     }
-    std::vector<std::pair<int64_t, Chain>> complete;
     for (const Beginning& beginning : beam)
       for_each_next(beginning, kNever, task, [&](const Beginning& whole) {
         Chain chain = chain_of(whole);
-        const int64_t time = step_of(chain);
-        complete.emplace_back(time, std::move(chain));
+        const int64_t step = step_of(chain);
+        if (step < kNever) complete.push_back({.step = step, .chain = std::move(chain)});
       });
-    std::ranges::sort(complete);
-    for (size_t i = 0; i < complete.size() && i < kBeamTries; ++i)
-      if (complete[i].first < task.limit()) try_split(complete[i].second, task);
-    for (size_t i = 0; i < complete.size() && i < kClimbs; ++i)
-      climb(complete[i].second, complete[i].first, task);
-  }
-
-  // From a complete chain to shorter steps, one cut at a time.
-  void climb(Chain chain, int64_t step, Task& task) const {
-    for (bool improves = true; improves && !is_late();) {
-      improves = false;
-      for (int cut = 1; cut < stages_; ++cut) {
-        const int from = table_.edge(chain.edges[cut - 1]).from;
-        const int to = table_.edge(chain.edges[cut]).to;
-        std::vector<Chain> others;
-        for (int e = table_.first_edge(from); e < table_.end_edge(from); ++e) {
-          const int rest = table_.edge(e).to < to ? table_.find_edge(table_.edge(e).to, to) : -1;
-          if (rest < 0 || e == chain.edges[cut - 1]) continue;
-          others.push_back(chain);
-          others.back().edges[cut - 1] = e;
-          others.back().edges[cut] = rest;
-        }
-        task.nodes += static_cast<int64_t>(others.size());
-        std::vector<int64_t> steps(others.size());
-        tbb::parallel_for(size_t{0}, others.size(),
-                          [&](size_t i) { steps[i] = step_of(others[i]); });
-        const auto best = std::ranges::min_element(steps);
-        if (best == steps.end() || *best >= step) continue;
-        step = *best;
-        chain = others[best - steps.begin()];
-        improves = true;
-        if (step < task.limit()) try_split(chain, task);
-      }
-    }
+    return complete;
   }
 
   // Exact when nothing need run again, else never more than that; kNever when some stage may not
   // stand where it does.
-  int64_t step_of(const Chain& chain) const {
+  // At `limit` or above a lower bound.
+  int64_t step_of(const Chain& chain, int64_t limit = kNever) const {
     std::vector<int64_t> more;
     for (int s = 0; s < stages_; ++s) {
-      more.push_back(options_.backward_more(s, class_of_rank(chain.ranks[s]), chain.edges[s]));
+      const int c = class_of_rank(chain.ranks[s]);
+      more.push_back(options_.backward_more(s, c, chain.edges[s]));
       if (more.back() == StageOptions::kForbidden) return kNever;
+      const int64_t bound = completion_.of_stage(s, c, chain.edges[s]);
+      if (bound >= limit) return bound;
     }
     return steps_.step(chain, more);
   }
@@ -206,6 +208,10 @@ class Search {
   void go_on(const Beginning& beginning, Task& task) {
     for_each_next(beginning, task.limit(), task, [&](Beginning&& longer) {
       if (longer.bound >= task.limit()) return;
+      if (longer.stages() > 1 && longer.stages() < stages_) {
+        longer.bound = std::max(longer.bound, prefix_bound(longer, task));
+        if (longer.bound >= task.limit()) return;
+      }
       if (longer.stages() == stages_) {
         try_whole(chain_of(longer), task);
       } else if (task.nodes > kMaxNodesOfTask || is_late() ||
@@ -215,6 +221,16 @@ class Search {
         go_on(longer, task);
       }
     });
+  }
+
+  int64_t prefix_bound(const Beginning& beginning, Task& task) const {
+    task.prefix.clear();
+    for (int s = 0; s < beginning.stages(); ++s)
+      task.prefix.push_back(
+          {.edge = beginning.edges[s],
+           .rank = rank_of(beginning, s),
+           .work = completion_.work(s, beginning.classes[s], beginning.edges[s])});
+    return prefix_.bound(task.prefix, beginning.shape == Shape::kLine, task.scratch);
   }
 
   void try_whole(const Chain& chain, Task& task) const {
@@ -305,7 +321,7 @@ class Search {
   Shape shape_with(const Beginning& beginning, int e) const {
     if (beginning.shape == Shape::kBranched || beginning.edges.empty()) return beginning.shape;
     const bool follows = table_.feeds(beginning.edges.back(), e) &&
-                         (beginning.last_with_gradient < 0 || !table_.hands_back(e) ||
+                         (beginning.last_with_gradient < 0 || !table_.has_backward(e) ||
                           table_.gets_gradient(beginning.edges[beginning.last_with_gradient], e));
     if (beginning.shape == Shape::kLine) return follows ? Shape::kLine : Shape::kBranched;
     return follows ? Shape::kBranchLater : Shape::kBranched;
@@ -379,19 +395,28 @@ class Search {
     if (b.stages() < stages_) b.bound = std::max(b.bound, completion_.of(b.shape, b.used, b.node));
   }
 
-  bool is_late() const { return deadline_ && std::chrono::steady_clock::now() > *deadline_; }
+  bool is_late() const { return deadline_ && SearchLimits::Clock::now() > *deadline_; }
 
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<SearchLimits::Clock::time_point> deadline_;
   const StageTable& table_;
   const SplitTarget& target_;
   const StageOptions options_;
   const Completion completion_;
   const Pace pace_;
   const ChainSteps steps_;
+  const PrefixClock prefix_;
   const int stages_;
 };
 
 }  // namespace
+
+SearchLimits SearchLimits::part(int64_t most_nodes) const {
+  SearchLimits result = *this;
+  result.nodes = std::min(nodes, most_nodes);
+  const auto now = Clock::now();
+  if (deadline && *deadline > now) result.deadline = now + (*deadline - now) / 2;
+  return result;
+}
 
 SearchResult search_step(const StageTable& table, const SplitTarget& target,
                          const SearchLimits& limits) {

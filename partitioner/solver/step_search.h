@@ -6,6 +6,7 @@
 // outlive the object; any thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -16,11 +17,17 @@
 namespace stagecraft {
 
 struct SearchLimits {
-  int64_t nodes = 3'000'000;        // stages tried; the result is the same everywhere
-  std::optional<double> seconds{};  // wall time; what is found then depends on the machine
+  using Clock = std::chrono::steady_clock;
+
+  int64_t nodes = 3'000'000;  // stages tried; the result is the same everywhere
+  // What is found then depends on the machine.
+  std::optional<Clock::time_point> deadline{};
   // Longer steps are of no interest: none found in a complete search means that none is shorter or
   // as long.
   std::optional<Nanos> longest_step{};
+
+  // For one of several searches: at most so many nodes, and half of the time that is left.
+  SearchLimits part(int64_t most_nodes) const;
 };
 
 struct SearchResult {

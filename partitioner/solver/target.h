@@ -13,7 +13,8 @@ SplitTarget target_of(const StageTable& table, const Cluster& cluster,
 // `search_step`, and where it ended without a split the leanest one when that fits.
 SearchResult find_split(const StageTable& table, const SplitTarget& target,
                         const SearchLimits& limits);
-// `bound`: ns, see Solution::proven_bound.
-Solution solution_of(const StageTable& table, Split split, int64_t bound);
+// The split refined behind its units. `bound`: ns, see Solution::proven_bound.
+Solution solution_of(const StageTable& table, const SplitTarget& target, Split split,
+                     int64_t bound);
 
 }  // namespace stagecraft

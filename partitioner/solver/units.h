@@ -9,15 +9,13 @@
 
 namespace stagecraft {
 
-// A unit is what the search does not split: a block with its zero convolution, hint and time
-// embeddings with a neighbour. A sum is a unit of its own that *follows*: it is never searched but
-// runs where the later of its producers does (docs/search.md). Every split of the units that are
-// searched into nested down-sets is a valid placement.
+// A unit is what the search does not split: a block with its zero convolution, a sum with its first
+// consumer, hint and time embeddings with a neighbour (docs/search.md). Every split of the units
+// into nested down-sets is a valid placement.
 struct Units {
   std::vector<std::vector<int>> blocks;  // block indices, ascending; units in topological order
-  std::vector<bool> follows;             // by unit
-  std::vector<int>
-      replicated;  // blocks in no unit: frozen time embeddings, cheaper to run again than to send
+  // Blocks in no unit: frozen time embeddings, cheaper to run again than to send.
+  std::vector<int> replicated;
 };
 Units glue(const BlockGraph& graph);
 

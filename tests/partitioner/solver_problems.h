@@ -195,43 +195,23 @@ inline Predicted predict(const PlanningProblem& problem, const Placement& placem
                                schedule, sizes)};
 }
 
-// A sum runs where the later of its producers does; later still only if a fold asks for it.
-inline void place_followers(const BlockGraph& graph, const Units& units, Placement& placement) {
-  for (size_t u = 0; u < units.blocks.size(); ++u) {
-    if (!units.follows[u]) continue;
-    const int sum = units.blocks[u].front();
-    int stage = 0;
-    for (int v : graph.blocks[sum].inputs) {
-      if (graph.values[v].producer >= 0)
-        stage = std::max(stage, placement.stage_of_block[graph.values[v].producer]);
-      for (int consumer : graph.gradient_consumers(v))
-        if (consumer < sum) stage = std::max(stage, placement.stage_of_block[consumer]);
-    }
-    placement.stage_of_block[sum] = stage;
-  }
-}
-
 // Every valid placement of whole units: a stage for every unit, stage s on rank s.
 inline std::vector<Placement> every_placement(const PlanningProblem& problem) {
   const Units units = glue(problem.graph);
-  std::vector<size_t> searched;
-  for (size_t u = 0; u < units.blocks.size(); ++u)
-    if (!units.follows[u]) searched.push_back(u);
   const int stages = problem.options.stages;
   std::vector<Placement> all;
   int64_t combinations = 1;
-  for (size_t i = 0; i < searched.size(); ++i) combinations *= stages;
+  for (size_t i = 0; i < units.blocks.size(); ++i) combinations *= stages;
   for (int64_t c = 0; c < combinations; ++c) {
     Placement placement;
     placement.stage_of_block.assign(problem.graph.blocks.size(), -1);
     placement.recompute.assign(problem.graph.blocks.size(), false);
     for (int s = 0; s < stages; ++s) placement.rank_of_stage.push_back(s);
     int64_t rest = c;
-    for (size_t u : searched) {
-      for (int b : units.blocks[u]) placement.stage_of_block[b] = static_cast<int>(rest % stages);
+    for (const std::vector<int>& unit : units.blocks) {
+      for (int b : unit) placement.stage_of_block[b] = static_cast<int>(rest % stages);
       rest /= stages;
     }
-    place_followers(problem.graph, units, placement);
     if (placement_faults(problem.graph, placement).empty()) all.push_back(std::move(placement));
   }
   return all;

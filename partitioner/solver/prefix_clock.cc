@@ -1,0 +1,101 @@
+#include "partitioner/solver/prefix_clock.h"
+
+#include <algorithm>
+
+namespace stagecraft {
+
+PrefixClock::PrefixClock(const StageTable& table, const SplitTarget& target)
+    : table_(table),
+      target_(target),
+      pace_(Pace::of(target.micro_batch_sizes, table.costs().micro_batch())) {}
+
+int64_t PrefixClock::bound(const std::vector<Stage>& stages, bool is_line,
+                           Scratch& scratch) const {
+  connect(stages, is_line, scratch);
+  scratch.end_ = 0;
+  for (bool moves = true; moves;) {
+    moves = false;
+    for (size_t s = 0; s < stages.size(); ++s)
+      while (advance(stages[s], scratch.progress_[s], scratch)) moves = true;
+  }
+  return scratch.end_;
+}
+
+void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratch& scratch) const {
+  const int count = static_cast<int>(stages.size());
+  const int node = table_.edge(stages.back().edge).to, last = table_.nodes() - 1;
+  const auto rest_time = [&](Progress& progress, int64_t on, int64_t home) {
+    progress.waits_for_rest = true;
+    progress.first_rest = pace_.floor_first(on) + pace_.floor_first(home);
+    progress.last_rest = pace_.floor_last(on) + pace_.floor_last(home);
+  };
+  const auto need = [&](int from, int to, int64_t bytes, Need& result) {
+    const Link& link = target_.cluster.between(stages[from].rank, stages[to].rank);
+    const int64_t of_sample = bytes / table_.costs().micro_batch();
+    result.first = transfer_time(link, Bytes{of_sample * pace_.first}).count;
+    result.last = transfer_time(link, Bytes{of_sample * pace_.last}).count;
+  };
+  scratch.progress_.resize(count);
+  int last_with_backward = -1;
+  for (int s = 0; s < count; ++s) {
+    Progress& progress = scratch.progress_[s];
+    progress.in_flight = in_flight_of(target_.schedule, s, target_.stages(), pace_.count);
+    progress.needs.clear();
+    progress.gives.clear();
+    progress.forward_end.clear();
+    progress.backward_end.clear();
+    progress.forwards = progress.backwards = progress.now = 0;
+    const StageTable::Rest rest = table_.rest_after(stages[s].edge, node);
+    rest_time(progress, rest.on, rest.home);
+    progress.waits_for_rest = rest.gives;
+    if (stages[s].work.has_backward) last_with_backward = s;
+    for (int r = 0; r < s; ++r) {
+      const int a = stages[r].edge, b = stages[s].edge;
+      if (!table_.feeds(a, b)) continue;
+      need(r, s, table_.forward_bytes(a, b), progress.needs.emplace_back(Need{.stage = r}));
+      if (!table_.gets_gradient(a, b)) continue;
+      // The nearest stage sends its gradients straight, further ones perhaps by way of others.
+      std::vector<Need>& gives = scratch.progress_[r].gives;
+      gives.push_back({.stage = s});
+      if (gives.size() == 1) need(s, r, table_.backward_bytes(a, b), gives.front());
+    }
+  }
+  if (is_line && last_with_backward >= 0)
+    rest_time(scratch.progress_[last_with_backward],
+              table_.least_forward(last) - table_.least_forward(node),
+              table_.least_backward(last) - table_.least_backward(node));
+}
+
+// Runs the next action of a stage's list when it can run.
+bool PrefixClock::advance(const Stage& stage, Progress& progress, Scratch& scratch) const {
+  const int64_t m = pace_.count;
+  const bool is_forward =
+      progress.forwards < m &&
+      (!stage.work.has_backward || progress.forwards < progress.backwards + progress.in_flight);
+  const int64_t j = is_forward ? progress.forwards : progress.backwards;
+  if (j == m || (!is_forward && !stage.work.has_backward)) return false;
+  const bool is_last = j + 1 == m;
+  int64_t start = progress.now;
+  for (const Need& need : is_forward ? progress.needs : progress.gives) {
+    const Progress& other = scratch.progress_[need.stage];
+    const std::vector<int64_t>& ends = is_forward ? other.forward_end : other.backward_end;
+    if (static_cast<int64_t>(ends.size()) <= j) return false;
+    start = std::max(start, ends[j] + (is_last ? need.last : need.first));
+  }
+  const int64_t rest = is_last ? progress.last_rest : progress.first_rest;
+  if (is_forward) {
+    progress.now = start + (is_last ? stage.work.last_forward : stage.work.first_forward);
+    progress.forward_end.push_back(progress.now);
+    ++progress.forwards;
+    if (!stage.work.has_backward) scratch.end_ = std::max(scratch.end_, progress.now + rest);
+    return true;
+  }
+  if (progress.waits_for_rest) start = std::max(start, progress.forward_end[j] + rest);
+  progress.now = start + (is_last ? stage.work.last_backward : stage.work.first_backward);
+  progress.backward_end.push_back(progress.now);
+  ++progress.backwards;
+  scratch.end_ = std::max(scratch.end_, progress.now);
+  return true;
+}
+
+}  // namespace stagecraft

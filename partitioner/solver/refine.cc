@@ -1,0 +1,112 @@
+#include "partitioner/solver/refine.h"
+
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+namespace stagecraft {
+namespace {
+
+constexpr int kMostMoves = 64;
+constexpr int64_t kMostPairActions = 2'000'000;  // simulated for moves of two blocks at a time
+
+struct Move {
+  int block = 0, stage = 0;
+  bool operator==(const Move&) const = default;
+};
+using Moves = std::vector<Move>;
+
+class Refinement {
+ public:
+  Refinement(const StageTable& table, const SplitTarget& target) : table_(table), target_(target) {}
+
+  // One move better than `split`, or nothing.
+  std::optional<Split> improve(const Split& split) const {
+    const Moves single = moves_of(split.placement);
+    std::vector<Moves> candidates;
+    for (const Move& move : single) candidates.push_back({move});
+    std::optional<Split> best = best_of(split, candidates);
+    if (best) return best;
+    const auto count = static_cast<int64_t>(single.size());
+    const auto actions = static_cast<int64_t>(split.step.actions.size());
+    if (count * count / 2 * actions > kMostPairActions) return {};
+    candidates.clear();
+    for (size_t a = 0; a < single.size(); ++a)
+      for (size_t b = a + 1; b < single.size(); ++b)
+        if (single[a].block != single[b].block) candidates.push_back({single[a], single[b]});
+    return best_of(split, candidates);
+  }
+
+ private:
+  // Blocks next to a cut, each across it.
+  Moves moves_of(const Placement& placement) const {
+    const BlockGraph& graph = table_.graph();
+    Moves moves;
+    for (int b = 0; b < static_cast<int>(graph.blocks.size()); ++b) {
+      const int stage = placement.stage_of_block[b];
+      if (stage < 0 || is_fixed(b)) continue;
+      for (int to : {stage - 1, stage + 1}) {
+        if (to < 0 || to >= target_.stages()) continue;
+        if (!placement_faults(graph, moved(placement, {{b, to}})).empty()) continue;
+        moves.push_back({b, to});
+      }
+    }
+    return moves;
+  }
+  bool is_fixed(int block) const {
+    return std::ranges::any_of(target_.fixed, [&](const auto& f) { return f.first == block; });
+  }
+  static Placement moved(Placement placement, const Moves& moves) {
+    for (const Move& move : moves) placement.stage_of_block[move.block] = move.stage;
+    return placement;
+  }
+
+  std::optional<Split> best_of(const Split& split, const std::vector<Moves>& candidates) const {
+    std::vector<std::optional<Split>> better(candidates.size());
+    tbb::parallel_for(size_t{0}, candidates.size(),
+                      [&](size_t i) { better[i] = improved(split, candidates[i]); });
+    std::optional<Split> best;
+    for (std::optional<Split>& other : better)
+      if (other && (!best || key(*other) < key(*best))) best = std::move(other);
+    return best;
+  }
+
+  std::optional<Split> improved(const Split& split, const Moves& moves) const {
+    const BlockGraph& graph = table_.graph();
+    Split other = split;
+    other.placement = moved(std::move(other.placement), moves);
+    if (moves.size() > 1 && !placement_faults(graph, other.placement).empty()) return {};
+    const std::vector<int64_t>& sizes = target_.micro_batch_sizes;
+    other.schedule = make_schedule(target_.schedule, graph, other.placement, sizes);
+    other.step = simulate(graph, other.placement, table_.costs(), target_.cluster, other.schedule,
+                          sizes);
+    if (other.step.makespan > split.step.makespan) return {};
+    other.memory = predict_memory(graph, other.placement, table_.costs(), target_.cluster.devices,
+                                  other.schedule, sizes);
+    if (other.excess(target_) > 0 || key(other) >= key(split)) return {};
+    return other;
+  }
+  static std::tuple<Nanos, Bytes> key(const Split& split) {
+    return {split.step.makespan, split.peak()};
+  }
+
+  const StageTable& table_;
+  const SplitTarget& target_;
+};
+
+}  // namespace
+
+Split refine(const StageTable& table, const SplitTarget& target, Split split) {
+  if (split.excess(target) > 0) return split;
+  const Refinement refinement(table, target);
+  for (int moves = 0; moves < kMostMoves; ++moves) {
+    std::optional<Split> better = refinement.improve(split);
+    if (!better) break;
+    split = *std::move(better);
+  }
+  return split;
+}
+
+}  // namespace stagecraft

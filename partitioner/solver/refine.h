@@ -1,0 +1,17 @@
+// Behind the units: single blocks of a split move to a neighbouring stage while that helps.
+//
+// Pure function, any thread.
+#pragma once
+
+#include "partitioner/solver/split.h"
+#include "partitioner/solver/stage_table.h"
+
+namespace stagecraft {
+
+// The split with blocks moved, one by one or two at a time, each time the move that shortens the
+// step most, or keeps it and leans the fullest rank; until none does. It stays a valid placement
+// within every device's memory, and what is fixed stays where it is. `chain` is left as it was:
+// where the split came from. A split that does not fit is returned as it is.
+Split refine(const StageTable& table, const SplitTarget& target, Split split);
+
+}  // namespace stagecraft
