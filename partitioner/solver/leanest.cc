@@ -14,7 +14,8 @@ namespace stagecraft {
 namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-constexpr int kMaxSplits = 200;  // chains made exact
+constexpr int64_t kMaxSplits = 200, kMinSplits = 8;  // chains made exact
+constexpr int64_t kForwardsOfSplit = 256;
 
 // What a stage needs above its device's memory, at least.
 class Excess {
@@ -70,12 +71,16 @@ Leanest leanest_split(const StageTable& table, const SplitTarget& target) {
     });
   check(rest[0][0] != kNone, "solver: fewer units than stages");
 
+  // Long steps take long to look at.
+  const int64_t forwards = p * static_cast<int64_t>(target.micro_batch_sizes.size());
+  const auto most_splits =
+      std::clamp<int64_t>(kMaxSplits * kForwardsOfSplit / forwards, kMinSplits, kMaxSplits);
   std::optional<Split> best;
   bool is_proven = false;
   std::priority_queue<Beginning, std::vector<Beginning>, HigherExcess> open;
   open.push(
       {.bound = rest[0][0], .edges = {}, .node = 0, .excess = std::numeric_limits<int64_t>::min()});
-  for (int made = 0; !open.empty() && made < kMaxSplits;) {
+  for (int made = 0; !open.empty() && made < most_splits;) {
     const Beginning beginning = open.top();
     open.pop();
     if (best && beginning.bound >= best->excess(target)) {

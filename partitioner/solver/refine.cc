@@ -9,8 +9,8 @@
 namespace stagecraft {
 namespace {
 
-constexpr int kMostMoves = 64;
-constexpr int64_t kMostPairActions = 2'000'000;  // simulated for moves of two blocks at a time
+// So many actions are simulated in all, and for one round of moves of two blocks at a time.
+constexpr int64_t kMostActions = 5'000'000, kMostPairActions = 2'000'000;
 
 struct Move {
   int block = 0, stage = 0;
@@ -23,14 +23,16 @@ class Refinement {
   Refinement(const StageTable& table, const SplitTarget& target) : table_(table), target_(target) {}
 
   // One move better than `split`, or nothing.
-  std::optional<Split> improve(const Split& split) const {
+  std::optional<Split> improve(const Split& split) {
     const Moves single = moves_of(split.placement);
+    const auto count = static_cast<int64_t>(single.size());
+    const auto actions = static_cast<int64_t>(split.step.actions.size());
+    simulated_ += count * actions;
+    if (simulated_ > kMostActions) return {};
     std::vector<Moves> candidates;
     for (const Move& move : single) candidates.push_back({move});
     std::optional<Split> best = best_of(split, candidates);
     if (best) return best;
-    const auto count = static_cast<int64_t>(single.size());
-    const auto actions = static_cast<int64_t>(split.step.actions.size());
     if (count * count / 2 * actions > kMostPairActions) return {};
     candidates.clear();
     for (size_t a = 0; a < single.size(); ++a)
@@ -94,18 +96,15 @@ class Refinement {
 
   const StageTable& table_;
   const SplitTarget& target_;
+  int64_t simulated_ = 0;
 };
 
 }  // namespace
 
 Split refine(const StageTable& table, const SplitTarget& target, Split split) {
   if (split.excess(target) > 0) return split;
-  const Refinement refinement(table, target);
-  for (int moves = 0; moves < kMostMoves; ++moves) {
-    std::optional<Split> better = refinement.improve(split);
-    if (!better) break;
-    split = *std::move(better);
-  }
+  Refinement refinement(table, target);
+  while (std::optional<Split> better = refinement.improve(split)) split = *std::move(better);
   return split;
 }
 

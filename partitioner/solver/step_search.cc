@@ -16,12 +16,14 @@ namespace {
 
 constexpr size_t kTasksPerRound = 32;
 constexpr size_t kBeamWidth = 96;     // beginnings of each length that the first splits come from
+constexpr size_t kForwardsOfBeam = 40'000;  // of all complete chains that are timed
 constexpr size_t kWalks = 8;          // of each shape, from the best of them
 constexpr int kPhases = 3;            // each goes on from the best of all before
 constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
 constexpr int64_t kMaxNodesOfTask = 100'000;
-constexpr int64_t kNodesOfSplit = 400;    // what making a chain exact counts for,
-constexpr int64_t kNodesOfReruns = 8000;  // and finding what runs again
+constexpr int64_t kMostRounds = 8;  // micro-batches by stages: with more formulas say nearly as much
+constexpr int64_t kNodesOfSplit = 25;     // of making a chain exact, by forwards,
+constexpr int64_t kNodesOfReruns = 8000;  // and of finding what runs again
 
 // The beginning of a chain, and what is known of every chain that begins so.
 struct Beginning {
@@ -63,13 +65,17 @@ class Search {
         pace_(completion_.pace()),
         steps_(table, target),
         prefix_(table, target),
-        stages_(target.stages()) {}
+        stages_(target.stages()),
+        nodes_of_step_(stages_ * stages_ * pace_.count / 8),
+        nodes_of_split_(std::max<int64_t>(400, kNodesOfSplit * stages_ * pace_.count)) {}
 
   // One thread's part: what it was given to do, what it found, what it left open.
   struct Task {
-    int64_t limit() const { return best ? best->step.makespan.count : longest; }
+    const Split* shortest() const { return best ? &*best : known; }
+    int64_t limit() const { return shortest() ? shortest()->step.makespan.count : longest; }
 
-    std::optional<Split> best{};
+    const Split* known = nullptr;  // from before
+    std::optional<Split> best{};   // better than that
     std::vector<Beginning> open{};
     int64_t nodes = 0;
     bool goes_deep = false;
@@ -105,11 +111,14 @@ class Search {
       }
       std::vector<Task> tasks;
       for (size_t i = 0; i < round.size(); ++i) {
-        tasks.push_back({.best = best, .goes_deep = open.size() > kMaxOpen, .longest = longest});
+        tasks.push_back({.known = best ? &*best : nullptr,
+                         .goes_deep = open.size() > kMaxOpen,
+                         .longest = longest});
       }
       tbb::parallel_for(size_t{0}, round.size(), [&](size_t i) { go_on(round[i], tasks[i]); });
-      for (Task& task : tasks) {
+      for (Task& task : tasks)
         if (task.best && (!best || is_better(*task.best, *best))) best = std::move(task.best);
+      for (Task& task : tasks) {
         result.nodes += task.nodes;
         given_up = std::min(given_up, task.given_up);
         for (Beginning& beginning : task.open) {
@@ -136,8 +145,8 @@ class Search {
       if (complete.size() > kWalks) complete.resize(kWalks);
       std::ranges::move(complete, std::back_inserter(starts));
     }
-    // A move counts for as many nodes as it takes time; the walks take at most half of all.
-    const int64_t nodes_of_move = std::max<int64_t>(1, stages_ * pace_.count / 8);
+    // The walks take at most half of all nodes. Most moves are dropped by a bound.
+    const int64_t nodes_of_move = std::max<int64_t>(1, nodes_of_step_ / 4);
     const int64_t moves = std::min<int64_t>(10 * stages_ * stages_,
                                             nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
     const ChainWalk walk(table_, [&](const Chain& chain, int64_t limit) {
@@ -171,12 +180,15 @@ class Search {
       if (next.size() > kBeamWidth) next.resize(kBeamWidth);
       beam = std::move(next);
     }
+    // Long steps take long to time: of fewer chains then, those with the lowest bounds.
+    const auto most = std::clamp<size_t>(kForwardsOfBeam / (stages_ * pace_.count), 4, kBeamWidth);
     for (const Beginning& beginning : beam)
       for_each_next(beginning, kNever, task, [&](const Beginning& whole) {
-        Chain chain = chain_of(whole);
-        const int64_t step = step_of(chain);
-        if (step < kNever) complete.push_back({.step = step, .chain = std::move(chain)});
+        if (complete.size() < most) complete.push_back({.step = kNever, .chain = chain_of(whole)});
       });
+    tbb::parallel_for(size_t{0}, complete.size(),
+                      [&](size_t i) { complete[i].step = step_of(complete[i].chain); });
+    std::erase_if(complete, [](const TimedChain& chain) { return chain.step >= kNever; });
     return complete;
   }
 
@@ -208,7 +220,8 @@ class Search {
   void go_on(const Beginning& beginning, Task& task) {
     for_each_next(beginning, task.limit(), task, [&](Beginning&& longer) {
       if (longer.bound >= task.limit()) return;
-      if (longer.stages() > 1 && longer.stages() < stages_) {
+      if (longer.stages() > 1 && longer.stages() < stages_ &&
+          pace_.count <= kMostRounds * stages_) {
         longer.bound = std::max(longer.bound, prefix_bound(longer, task));
         if (longer.bound >= task.limit()) return;
       }
@@ -234,7 +247,8 @@ class Search {
   }
 
   void try_whole(const Chain& chain, Task& task) const {
-    const int64_t step = step_of(chain);
+    task.nodes += nodes_of_step_;
+    const int64_t step = step_of(chain, task.limit());
     if (step >= task.limit()) return;
     // What runs again is chosen by density, and takes longer than the bound says: not worth making
     // when that is too long. A better choice may exist, which is not looked for.
@@ -262,13 +276,13 @@ class Search {
   }
 
   void try_split(const Chain& chain, Task& task) const {
-    task.nodes += kNodesOfSplit;
+    task.nodes += nodes_of_split_;
     Split split = make_split(table_, target_, chain);
     if (!split.is_exact)  // another choice of what runs again might be shorter, or fit
       task.given_up = std::min(task.given_up, step_of(chain));
     if (std::ranges::count(split.placement.recompute, true) > 0) task.nodes += kNodesOfReruns;
     if (split.excess(target_) > 0 || split.step.makespan.count >= task.longest) return;
-    if (!task.best || is_better(split, *task.best)) task.best = std::move(split);
+    if (!task.shortest() || is_better(split, *task.shortest())) task.best = std::move(split);
   }
 
   // Ranks of a class are taken in ascending order.
@@ -406,6 +420,7 @@ class Search {
   const ChainSteps steps_;
   const PrefixClock prefix_;
   const int stages_;
+  const int64_t nodes_of_step_, nodes_of_split_;  // what timing a chain, making it exact counts for
 };
 
 }  // namespace
