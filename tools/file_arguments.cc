@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,7 +28,7 @@ std::string shipped_clusters() {
 
 }  // namespace
 
-void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs) {
+void check_output(const char* flag, const std::string& output, const Inputs& inputs) {
   const auto place = [](const std::string& path) {
     std::error_code unknown;
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path), unknown);
@@ -37,6 +38,15 @@ void refuse_to_overwrite(const char* flag, const std::string& output, const Inpu
     throw Error(ExitCode::kUsage,
                 fmt::format("{} {}: that is the {}; choose another file", flag, output, what));
   }
+  if (output.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(folder, unknown))
+    throw InputError(ExitCode::kIo,
+                     fmt::format("{} {}: there is no folder {}", flag, output, folder.string()));
+  if (access(folder.c_str(), W_OK) != 0)
+    throw InputError(ExitCode::kIo, fmt::format("{} {}: the folder {} may not be written to", flag,
+                                                output, folder.string()));
 }
 
 std::string cluster_file(const std::string& name) {

@@ -10,10 +10,11 @@
 
 namespace stagecraft {
 
-// An output, given by `flag`, that is an input as well would destroy it: throws Error (2) that
-// names the flag. What is empty is not given.
+// Before the work, not after: throws Error (2) when the output, given by `flag`, is an input as
+// well, which it would destroy, and InputError (7) when its folder is not there or may not be
+// written to. What is empty is not given.
 using Inputs = std::vector<std::pair<const char*, std::string>>;
-void refuse_to_overwrite(const char* flag, const std::string& output, const Inputs& inputs);
+void check_output(const char* flag, const std::string& output, const Inputs& inputs);
 
 // `name`, or configs/clusters/<name>.yaml when there is no such file. Throws InputError (7), which
 // lists those that are shipped, when there is neither.

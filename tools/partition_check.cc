@@ -85,8 +85,8 @@ int run_graph(const GraphCommand& command) {
 }
 
 int run_verify(const VerifyCommand& command) {
-  refuse_to_overwrite("-o", command.output,
-                      {{"cluster file", command.cluster}, {"cost table", command.cost_table}});
+  check_output("-o", command.output,
+               {{"cluster file", command.cluster}, {"cost table", command.cost_table}});
   Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
@@ -126,10 +126,10 @@ int run_verify(const VerifyCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
-  refuse_to_overwrite(command.views, {{"plan", command.plan},
-                                      {"run's measurements", command.measured},
-                                      {"cluster file", command.cluster},
-                                      {"cost table", command.cost_table}});
+  check_outputs(command.views, {{"plan", command.plan},
+                                {"run's measurements", command.measured},
+                                {"cluster file", command.cluster},
+                                {"cost table", command.cost_table}});
   const Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);

@@ -74,7 +74,7 @@ struct ReportCommand {
 int run_report(const ReportCommand& command);
 
 // As for a single output.
-void refuse_to_overwrite(const ViewFiles& views, Inputs inputs);
+void check_outputs(const ViewFiles& views, Inputs inputs);
 
 // `reasons` go before those that the report gives.
 void write_views(const ViewFiles& views, const PageSources& sources,
@@ -95,7 +95,8 @@ struct PlannedJob {
   PartitionJob job;
   ClusterCosts costs;
   Solution solution;
-  std::string reason;  // of the choice among the plans of the front
+  std::string reason;                // of the choice among the plans of the front
+  std::vector<std::string> outlook;  // what more would buy
   ResolvedPlan resolved;
   Plan plan;  // with predictions and alternatives
 };

@@ -1,5 +1,6 @@
 // `partition --config ... --cluster ... -o plan.yaml`: costs, search, plan, report.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,13 @@ std::string proof_text(const Solution& solution) {
   return solution.gap() <= 0
              ? std::string("proven: no plan looked at has a shorter step")
              : fmt::format("no other can be more than {:.1f} % faster", 100 * solution.gap());
+}
+
+std::vector<std::string> reasons_text(const std::string& reason, const Solution& solution,
+                                      const std::vector<std::string>& more) {
+  std::vector<std::string> reasons{fmt::format("Chosen: {}; {}.", reason, proof_text(solution))};
+  for (const std::string& line : more) reasons.push_back(fmt::format("With {}.", line));
+  return reasons;
 }
 
 // `partition` for the same job on CPU ranks, of which a cluster of up to four is shipped.
@@ -64,16 +72,17 @@ std::string next_step(const PlanCommand& command, const TrainConfig& train, cons
 
 int run_plan(const PlanCommand& command) {
   const Inputs inputs = {{"training file", command.config},
-                         {"cluster file", command.cluster},
+                         {"cluster file", cluster_file(command.cluster)},
+                         {"model file", command.flags.model.value_or("")},
                          {"cost table", command.cost_table}};
-  refuse_to_overwrite("-o", command.output, inputs);
-  refuse_to_overwrite(command.views, [&] {
+  check_output("-o", command.output, inputs);
+  check_outputs(command.views, [&] {
     Inputs others = inputs;
     others.emplace_back("plan", command.output);
     return others;
   }());
   const PlannedJob made = plan_job(command);
-  const auto& [train, cluster, job, costs, solution, reason, resolved, plan] = made;
+  const auto& [train, cluster, job, costs, solution, reason, more, resolved, plan] = made;
   write_plan(plan, job.graph, command.output);
   const SimulatedStep step = simulate(job.graph, resolved.placement, costs, cluster,
                                       resolved.schedule, resolved.micro_batch_sizes);
@@ -90,7 +99,7 @@ int run_plan(const PlanCommand& command) {
                .costs = costs,
                .step = step,
                .report = report},
-              {fmt::format("Chosen: {}; {}.", reason, proof_text(solution))});
+              reasons_text(reason, solution, more));
   if (command.json) {
     nlohmann::json out = {{"code", 0},
                           {"plan", command.output},
@@ -100,12 +109,14 @@ int run_plan(const PlanCommand& command) {
                           {"proven_step_seconds", solution.proven_bound.seconds()},
                           {"gap", solution.gap()},
                           {"reason", reason},
+                          {"outlook", more},
                           {"report", nlohmann::json::parse(to_json(report))}};
     fmt::print("{}\n", out.dump());
     return 0;
   }
-  fmt::print("{}\nchosen: {}; {}\nwritten: {}\n{}next: {}\n", summary_text(report), reason,
-             proof_text(solution), command.output, written_text(command.views),
+  fmt::print("{}\nchosen: {}; {}\n", summary_text(report), reason, proof_text(solution));
+  if (!more.empty()) fmt::print("what more would buy:\n    {}\n", fmt::join(more, "\n    "));
+  fmt::print("written: {}\n{}next: {}\n", command.output, written_text(command.views),
              next_step(command, train, cluster, plan.stages.size()));
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
 #include "partitioner/plan/make_plan.h"
+#include "partitioner/solver/outlook.h"
 
 namespace stagecraft {
 namespace {
@@ -154,6 +155,7 @@ PlannedJob plan_job(const PlanCommand& command) {
   }
   const FrontRequest request = front_request(command, train, job.graph, by_size);
   Front front = find_front(job.graph, cluster, request);
+  std::vector<std::string> more = outlook(job.graph, cluster, request, front);
   FrontPlan chosen = front.plans[front.chosen];
   train.micro_batch = chosen.micro_batch;
   ClusterCosts costs = *std::ranges::find(by_size, chosen.micro_batch, &ClusterCosts::micro_batch);
@@ -167,6 +169,7 @@ PlannedJob plan_job(const PlanCommand& command) {
           .costs = std::move(costs),
           .solution = std::move(chosen.solution),
           .reason = std::move(front.reason),
+          .outlook = std::move(more),
           .resolved = std::move(resolved),
           .plan = std::move(plan)};
 }

@@ -8,10 +8,10 @@
 
 namespace stagecraft {
 
-void refuse_to_overwrite(const ViewFiles& views, Inputs inputs) {
-  refuse_to_overwrite("--html", views.html, inputs);
+void check_outputs(const ViewFiles& views, Inputs inputs) {
+  check_output("--html", views.html, inputs);
   inputs.emplace_back("page", views.html);
-  refuse_to_overwrite("--trace", views.trace, inputs);
+  check_output("--trace", views.trace, inputs);
 }
 
 void write_views(const ViewFiles& views, const PageSources& sources,

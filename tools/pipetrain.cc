@@ -131,8 +131,7 @@ CommandLine read_command_line(int argc, char** argv) {
                 "docs/audit.md makes one of random weights");
   }
   if (random->count() > 0) options.init_random = init_random;
-  refuse_to_overwrite("--trace", options.trace,
-                      {{"plan", options.plan}, {"training file", line.config}});
+  check_output("--trace", options.trace, {{"plan", options.plan}, {"training file", line.config}});
   if (options.tokenizer.empty()) {
     if (options.weights.empty())
       throw Error(ExitCode::kUsage, "--init-random needs --tokenizer DIR");

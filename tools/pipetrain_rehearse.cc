@@ -66,9 +66,9 @@ std::optional<RehearsalOptions> read_rehearsal(int argc, char** argv) {
   Inputs inputs = {{"plan", options.plan},
                    {"cluster file", options.cluster},
                    {"cost table", options.cost_table}};
-  refuse_to_overwrite("--trace", options.trace, inputs);
+  check_output("--trace", options.trace, inputs);
   inputs.emplace_back("trace", options.trace);
-  refuse_to_overwrite("--measured", options.measured, inputs);
+  check_output("--measured", options.measured, inputs);
   return options;
 }
 

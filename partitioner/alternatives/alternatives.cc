@@ -21,10 +21,6 @@ namespace {
 
 constexpr int64_t kNodesOfReplica = 500'000;  // of the search for one pipeline
 
-std::string counted(int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 std::string micro_batches_text(int64_t samples, int64_t micro_batch) {
   const auto sizes = micro_batch_sizes(samples, micro_batch);
   return sizes.size() == 1

@@ -29,11 +29,12 @@ std::string devices_text(const std::vector<PlannedRank>& ranks) {
 
 std::string job_text(const Plan& plan, size_t micro_batches) {
   return fmt::format(
-      "Trains {} at {} × {} pixels in {}, batch {} as {} micro-batches of {}, on {} (cluster {}): "
-      "{} stages, schedule {}.",
+      "Trains {} at {} × {} pixels in {}, batch {} as {} of {}, on {} (cluster {}): "
+      "{}, schedule {}.",
       trained_text(plan.train.trainable), plan.train.width, plan.train.height, plan.train.precision,
-      plan.train.batch, micro_batches, plan.train.micro_batch, devices_text(plan.ranks),
-      plan.cluster, plan.stages.size(), plan.schedule);
+      plan.train.batch, counted(static_cast<int64_t>(micro_batches), "micro-batch"),
+      plan.train.micro_batch, devices_text(plan.ranks), plan.cluster,
+      counted(static_cast<int64_t>(plan.stages.size()), "stage"), plan.schedule);
 }
 
 class PageMaker {

@@ -76,18 +76,22 @@ std::vector<std::vector<Action>> merge(const Flow& flow, const Placement& placem
 
 std::vector<std::string> generator_names() { return {"1f1b", "gpipe"}; }
 
+int64_t micro_batches_in_flight(std::string_view generator, int stage, int stages,
+                                int64_t micro_batches) {
+  if (generator == "gpipe") return micro_batches;
+  if (generator == "1f1b") return std::min<int64_t>(micro_batches, stages - stage);
+  throw ConfigError(fmt::format("schedule \"{}\" is unknown; allowed are {}", generator,
+                                fmt::join(generator_names(), ", ")));
+}
+
 std::vector<std::vector<Action>> generate_order(std::string_view generator, const Flow& flow,
                                                 const Placement& placement, int micro_batches) {
-  const bool gpipe = generator == "gpipe";
-  if (!gpipe && generator != "1f1b") {
-    throw ConfigError(fmt::format("schedule \"{}\" is unknown; allowed are {}", generator,
-                                  fmt::join(generator_names(), ", ")));
-  }
   check(micro_batches > 0, "a step has at least one micro-batch");
   std::vector<std::vector<Action>> stage_orders;
   for (int s = 0; s < placement.stages(); ++s) {
-    const int warm_up =
-        gpipe ? micro_batches - 1 : std::min(micro_batches, placement.stages() - 1 - s);
+    // 1F1B runs a forward more before its first backward. GPipe's forwards are all warm-up.
+    const int warm_up = static_cast<int>(
+        micro_batches_in_flight(generator, s, placement.stages(), micro_batches) - 1);
     stage_orders.push_back(stage_order(s, warm_up, micro_batches, flow.has_backward[s]));
   }
   auto ranks = merge(flow, placement, stage_orders, micro_batches);

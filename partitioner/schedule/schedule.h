@@ -92,6 +92,10 @@ std::vector<int64_t> micro_batch_sizes(int64_t batch, int64_t micro_batch);
 std::vector<std::vector<Action>> generate_order(std::string_view generator, const BlockGraph& graph,
                                                 const Placement& placement, int micro_batches);
 std::vector<std::string> generator_names();
+// The most micro-batches that a stage of a generated order holds at once: forwards without their
+// backward. Throws as `generate_order`.
+int64_t micro_batches_in_flight(std::string_view generator, int stage, int stages,
+                                int64_t micro_batches);
 
 // Inserts messages into a compute order. All events (compute, messages) are put into one global
 // linear order by the start time in a unit-cost simulation, a message where its producer ends but

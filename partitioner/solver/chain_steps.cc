@@ -18,8 +18,8 @@ std::shared_ptr<const ChainSteps::Pattern> ChainSteps::pattern_of(const Chain& c
   if (!pattern) {
     const Placement placement = placement_of(table_, chain);
     const Flow flow = derive_flow(table_.graph(), placement);
-    Schedule schedule = make_schedule(target_.schedule, table_.graph(), flow, placement,
-                                      target_.micro_batch_sizes);
+    Schedule schedule =
+        make_schedule(target_.schedule, table_.graph(), flow, placement, target_.micro_batch_sizes);
     StepClock clock(flow, placement, schedule);
     pattern = std::make_shared<const Pattern>(
         Pattern{.schedule = std::move(schedule), .clock = std::move(clock)});

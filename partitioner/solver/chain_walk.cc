@@ -31,7 +31,8 @@ class Moves {
     if (kind == 0) {
       const int a = below(stages), b = below(stages);
       std::swap(other.ranks[a], other.ranks[b]);
-      if (table_.costs().kind_of_rank(other.ranks[a]) != table_.costs().kind_of_rank(other.ranks[b]))
+      if (table_.costs().kind_of_rank(other.ranks[a]) !=
+          table_.costs().kind_of_rank(other.ranks[b]))
         return other;
     }
     std::vector<int> nodes{0};

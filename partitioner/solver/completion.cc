@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "partitioner/base/error.h"
+#include "partitioner/schedule/schedule.h"
 
 namespace stagecraft {
 
@@ -82,7 +83,8 @@ Completion::Completion(const StageTable& table, const SplitTarget& target,
 
 StageWork Completion::work(int stage, int device_class, int e) const {
   const StageCost& cost = table_.cost(options_.classes()[device_class].kind, e);
-  return stage_work(pace_, in_flight_of(target_.schedule, stage, target_.stages(), pace_.count),
+  return stage_work(pace_,
+                    micro_batches_in_flight(target_.schedule, stage, target_.stages(), pace_.count),
                     cost.forward, cost.backward + options_.backward_more(stage, device_class, e),
                     table_.has_backward(e));
 }

@@ -9,8 +9,7 @@ PrefixClock::PrefixClock(const StageTable& table, const SplitTarget& target)
       target_(target),
       pace_(Pace::of(target.micro_batch_sizes, table.costs().micro_batch())) {}
 
-int64_t PrefixClock::bound(const std::vector<Stage>& stages, bool is_line,
-                           Scratch& scratch) const {
+int64_t PrefixClock::bound(const std::vector<Stage>& stages, bool is_line, Scratch& scratch) const {
   connect(stages, is_line, scratch);
   scratch.end_ = 0;
   for (bool moves = true; moves;) {
@@ -39,7 +38,8 @@ void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratc
   int last_with_backward = -1;
   for (int s = 0; s < count; ++s) {
     Progress& progress = scratch.progress_[s];
-    progress.in_flight = in_flight_of(target_.schedule, s, target_.stages(), pace_.count);
+    progress.in_flight =
+        micro_batches_in_flight(target_.schedule, s, target_.stages(), pace_.count);
     progress.needs.clear();
     progress.gives.clear();
     progress.forward_end.clear();

@@ -82,8 +82,8 @@ class Refinement {
     if (moves.size() > 1 && !placement_faults(graph, other.placement).empty()) return {};
     const std::vector<int64_t>& sizes = target_.micro_batch_sizes;
     other.schedule = make_schedule(target_.schedule, graph, other.placement, sizes);
-    other.step = simulate(graph, other.placement, table_.costs(), target_.cluster, other.schedule,
-                          sizes);
+    other.step =
+        simulate(graph, other.placement, table_.costs(), target_.cluster, other.schedule, sizes);
     if (other.step.makespan > split.step.makespan) return {};
     other.memory = predict_memory(graph, other.placement, table_.costs(), target_.cluster.devices,
                                   other.schedule, sizes);

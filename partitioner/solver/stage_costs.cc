@@ -4,6 +4,7 @@
 #include <map>
 
 #include "partitioner/base/error.h"
+#include "partitioner/schedule/schedule.h"
 #include "partitioner/solver/step_bound.h"
 
 namespace stagecraft {
@@ -123,7 +124,7 @@ std::vector<StageCosts::Rerun> StageCosts::reruns(const UnitSet& units) const {
 StageContext stage_context(const std::string& schedule, int stage, int stages,
                            const std::vector<int64_t>& micro_batch_sizes, int64_t micro_batch) {
   const int count = static_cast<int>(micro_batch_sizes.size());
-  const auto in_flight = static_cast<int>(in_flight_of(schedule, stage, stages, count));
+  const auto in_flight = static_cast<int>(micro_batches_in_flight(schedule, stage, stages, count));
   StageContext context{.forward = {}, .backward = {}, .micro_batch = micro_batch};
   int64_t before = 0;  // the forwards up to the first backward: the last micro-batch may be smaller
   for (int j = 0; j < in_flight; ++j) {

@@ -17,6 +17,18 @@ bool are_alike(const Device& a, const Device& b) {
          a.comm_buffer_per_peer == b.comm_buffer_per_peer && a.slack_fraction == b.slack_fraction;
 }
 
+// The two ranks can change places and every link stays what it is.
+bool are_linked_alike(const Cluster& cluster, int a, int b) {
+  const int ranks = static_cast<int>(cluster.devices.size());
+  for (int other = 0; other < ranks; ++other) {
+    if (other == a || other == b) continue;
+    if (!(cluster.between(a, other) == cluster.between(b, other)) ||
+        !(cluster.between(other, a) == cluster.between(other, b)))
+      return false;
+  }
+  return cluster.between(a, b) == cluster.between(b, a);
+}
+
 }  // namespace
 
 StageOptions::StageOptions(const StageTable& table, const SplitTarget& target)
@@ -45,7 +57,8 @@ void StageOptions::make_classes() {
   for (int r = 0; r < target_.stages(); ++r) {
     const int kind = table_.costs().kind_of_rank(r);
     const auto same = std::ranges::find_if(classes_, [&](const DeviceClass& c) {
-      return any_order_ && c.kind == kind && are_alike(devices[c.ranks.front()], devices[r]);
+      return any_order_ && c.kind == kind && are_alike(devices[c.ranks.front()], devices[r]) &&
+             are_linked_alike(target_.cluster, c.ranks.front(), r);
     });
     if (same == classes_.end()) {
       classes_.push_back({.kind = kind, .ranks = {r}});

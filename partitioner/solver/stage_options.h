@@ -15,8 +15,8 @@
 
 namespace stagecraft {
 
-// Devices that the search need not tell apart: equal in kind, memory and what else the memory bound
-// reads. Ranks of a class are used in ascending order.
+// Devices that the search need not tell apart: equal in kind, links, memory and what else the
+// memory bound reads. Ranks of a class are used in ascending order.
 struct DeviceClass {
   int kind = 0;
   std::vector<int> ranks;

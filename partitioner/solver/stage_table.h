@@ -83,7 +83,7 @@ class StageTable {
     int64_t bytes = 0;
     UnitSet readers, givers;
   };
-  int64_t bytes_between(int a, int b, UnitSet Product::* users) const;
+  int64_t bytes_between(int a, int b, UnitSet Product::*users) const;
   void note_products();
   void note_least_times();
   void make_edges();
@@ -106,7 +106,7 @@ class StageTable {
   struct Ways {
     int64_t to = 0, back = 0, on = 0, home = 0;
   };
-  std::vector<Ways> ways_;                   // by edge
+  std::vector<Ways> ways_;                    // by edge
   std::vector<int64_t> unit_on_, unit_home_;  // by unit, itself included
 };
 

@@ -9,10 +9,6 @@ Pace Pace::of(const std::vector<int64_t>& sizes, int64_t table_micro_batch) {
           .table_micro_batch = table_micro_batch};
 }
 
-int64_t in_flight_of(const std::string& schedule, int stage, int stages, int64_t micro_batches) {
-  return schedule == "gpipe" ? micro_batches : std::min<int64_t>(micro_batches, stages - stage);
-}
-
 StageWork stage_work(const Pace& pace, int64_t in_flight, int64_t forward, int64_t backward,
                      bool has_backward) {
   StageWork work{.first_forward = pace.first_of(forward),

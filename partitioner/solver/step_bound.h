@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace stagecraft {
@@ -40,8 +39,6 @@ struct Pace {
     return (time * samples + table_micro_batch - 1) / table_micro_batch;
   }
 };
-
-int64_t in_flight_of(const std::string& schedule, int stage, int stages, int64_t micro_batches);
 
 // The parts of (1), (2), (3) that are the stage's own.
 struct StageWork {

@@ -15,13 +15,14 @@ namespace stagecraft {
 namespace {
 
 constexpr size_t kTasksPerRound = 32;
-constexpr size_t kBeamWidth = 96;     // beginnings of each length that the first splits come from
+constexpr size_t kBeamWidth = 96;  // beginnings of each length that the first splits come from
 constexpr size_t kForwardsOfBeam = 40'000;  // of all complete chains that are timed
-constexpr size_t kWalks = 8;          // of each shape, from the best of them
-constexpr int kPhases = 3;            // each goes on from the best of all before
+constexpr size_t kWalks = 8;                // of each shape, from the best of them
+constexpr int kPhases = 3;                  // each goes on from the best of all before
 constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
 constexpr int64_t kMaxNodesOfTask = 100'000;
-constexpr int64_t kMostRounds = 8;  // micro-batches by stages: with more formulas say nearly as much
+constexpr int64_t kMostRounds =
+    8;  // micro-batches by stages: with more formulas say nearly as much
 constexpr int64_t kNodesOfSplit = 25;     // of making a chain exact, by forwards,
 constexpr int64_t kNodesOfReruns = 8000;  // and of finding what runs again
 
@@ -147,8 +148,9 @@ class Search {
     }
     // The walks take at most half of all nodes. Most moves are dropped by a bound.
     const int64_t nodes_of_move = std::max<int64_t>(1, nodes_of_step_ / 4);
-    const int64_t moves = std::min<int64_t>(10 * stages_ * stages_,
-                                            nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
+    const int64_t moves =
+        std::min<int64_t>(10 * stages_ * stages_,
+                          nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
     const ChainWalk walk(table_, [&](const Chain& chain, int64_t limit) {
       return is_late() ? kNever : step_of(chain, limit);
     });

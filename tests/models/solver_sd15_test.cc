@@ -118,9 +118,8 @@ TEST(SolverSd15, BalancesMultiplyAdds) {
     int stages;
     double most;
   };
-  for (const Case& c :
-       {Case{{.what = "unet"}, 4, 1.033}, Case{{.what = "unet"}, 8, 1.075}, Case{{}, 4, 1.01},
-        Case{{}, 8, 1.06}}) {
+  for (const Case& c : {Case{{.what = "unet"}, 4, 1.033}, Case{{.what = "unet"}, 8, 1.075},
+                        Case{{}, 4, 1.01}, Case{{}, 8, 1.06}}) {
     const BlockGraph graph = sd15(c.trainable, "fp16");
     const Solution solution = solve(graph, multiply_adds(graph), without_links(c.stages),
                                     {.batch = 512, .micro_batch = 1});
@@ -156,13 +155,11 @@ TEST(SolverSd15, TakesLargerMicroBatchesThanOneDeviceInBalance) {
   cluster.link.bandwidth = 1e18;
   for (const auto& [micro_batch, may_recompute] : {std::pair{20, false}, std::pair{63, true}}) {
     const ClusterCosts costs(analytic_cost_table(graph, rtx3090(), "fp16", micro_batch));
-    const Solution solution = solve(graph, costs, cluster,
-                                    {.batch = 64 * micro_batch,
-                                     .micro_batch = micro_batch,
-                                     .may_recompute = may_recompute});
-    std::cout << "micro-batch " << micro_batch << ": largest / mean "
-              << largest_over_mean(solution) << ", fullest rank " << solution.peak().mib()
-              << " MiB\n";
+    const Solution solution = solve(
+        graph, costs, cluster,
+        {.batch = 64 * micro_batch, .micro_batch = micro_batch, .may_recompute = may_recompute});
+    std::cout << "micro-batch " << micro_batch << ": largest / mean " << largest_over_mean(solution)
+              << ", fullest rank " << solution.peak().mib() << " MiB\n";
     EXPECT_LE(largest_over_mean(solution), 1.05) << micro_batch;
     EXPECT_LE(solution.peak(), cluster.devices.front().memory) << micro_batch;
   }

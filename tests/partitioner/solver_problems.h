@@ -160,6 +160,11 @@ inline PlanningProblem random_problem(uint64_t seed, const RandomProblemOptions&
                                .comm_buffer_per_peer = Bytes{dice.below(50)},
                                .slack_fraction = dice.below(3) * 0.05});
   }
+  if (wish.slow_links && dice.percent(50))  // some pairs are linked better, one way or both
+    for (int from = 0; from < options.stages; ++from)
+      for (int to = 0; to < options.stages; ++to)
+        if (from != to && dice.percent(40))
+          cluster.exceptions[{from, to}] = {.bandwidth = 1e11, .latency = Nanos{0}};
   const CostTable table = random_costs(graph, seed, options.micro_batch);
   ClusterCosts costs = wish.unequal_devices
                            ? ClusterCosts({table, on_another_device(table, seed)}, kinds)

@@ -45,8 +45,8 @@ bool is_line(const StageTable& table, const Chain& chain) {
 }
 
 testing::PlanningProblem search_problem(uint64_t seed) {
-  return testing::random_problem(
-      seed, {.most_blocks = 9, .most_stages = 5, .slow_links = seed % 2 == 0});
+  return testing::random_problem(seed,
+                                 {.most_blocks = 9, .most_stages = 5, .slow_links = seed % 2 == 0});
 }
 
 TEST(PrefixClock, NoChainThatBeginsSoIsShorter) {
@@ -73,9 +73,9 @@ TEST(PrefixClock, NoChainThatBeginsSoIsShorter) {
         const StageCost& cost = table.cost(0, chain.edges[s]);
         prefix.push_back({.edge = chain.edges[s],
                           .rank = s,
-                          .work = stage_work(pace,
-                                             in_flight_of(target.schedule, s, stages, pace.count),
-                                             cost.forward, cost.backward, cost.has_backward)});
+                          .work = stage_work(
+                              pace, micro_batches_in_flight(target.schedule, s, stages, pace.count),
+                              cost.forward, cost.backward, cost.has_backward)});
         EXPECT_LE(clock.bound(prefix, false, scratch), step) << "seed " << seed << ", stage " << s;
         if (!line) continue;
         EXPECT_LE(clock.bound(prefix, true, scratch), step) << "seed " << seed << ", stage " << s;
@@ -168,13 +168,10 @@ TEST(Refine, WhatIsFixedStays) {
   SplitTarget target = target_of(table, problem.cluster, problem.options);
   // Three blocks and one: a block wants to move.
   const int first = table.find_edge(0, 3), second = table.find_edge(3, 4);
-  const Split uneven =
-      make_split(table, target, {.edges = {first, second}, .ranks = {0, 1}});
-  EXPECT_EQ(refine(table, target, uneven).placement.stage_of_block,
-            (std::vector<int>{0, 0, 1, 1}));
+  const Split uneven = make_split(table, target, {.edges = {first, second}, .ranks = {0, 1}});
+  EXPECT_EQ(refine(table, target, uneven).placement.stage_of_block, (std::vector<int>{0, 0, 1, 1}));
   target.fixed = {{problem.graph.find_block("block2"), 0}};
-  EXPECT_EQ(refine(table, target, uneven).placement.stage_of_block,
-            (std::vector<int>{0, 0, 0, 1}));
+  EXPECT_EQ(refine(table, target, uneven).placement.stage_of_block, (std::vector<int>{0, 0, 0, 1}));
 }
 
 }  // namespace

@@ -1,0 +1,153 @@
+#include "partitioner/solver/outlook.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
+
+namespace stagecraft {
+namespace {
+
+constexpr int64_t kNodesOfOutlook = 500'000;
+
+std::string change_text(Bytes now, Bytes then) {
+  return now == then ? std::string("as much")
+         : then > now ? mib_text(then - now) + " more"
+                      : mib_text(now - then) + " less";
+}
+
+int64_t reruns_of(const FrontPlan& plan) {
+  return std::ranges::count(plan.solution.placement.recompute, true);
+}
+
+class Outlook {
+ public:
+  Outlook(const BlockGraph& graph, const Cluster& cluster, const FrontRequest& request,
+          const Front& front)
+      : graph_(graph),
+        cluster_(cluster),
+        request_(request),
+        front_(front),
+        chosen_(front.plans[front.chosen]),
+        costs_(*std::ranges::find(request.costs, chosen_.micro_batch, &ClusterCosts::micro_batch)) {
+  }
+
+  std::vector<std::string> find() {
+    micro_batch_more();
+    reruns_more();
+    device_more();
+    return std::move(lines_);
+  }
+
+ private:
+  // The same placement with a micro-batch more.
+  void micro_batch_more() {
+    const int64_t batch = request_.options.batch, more = batch + chosen_.micro_batch;
+    const Solution& solution = chosen_.solution;
+    const int stages = solution.placement.stages();
+    std::vector<int> ranks(stages);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const Cluster used = cluster_.select(ranks);
+    const ClusterCosts costs = costs_.select(ranks);
+    const std::vector<int64_t> sizes = micro_batch_sizes(more, chosen_.micro_batch);
+    const Schedule schedule = make_schedule(chosen_.schedule, graph_, solution.placement, sizes);
+    const std::vector<RankMemory> memory = predict_memory(graph_, solution.placement, costs,
+                                                          used.devices, schedule, sizes);
+    const Nanos step =
+        simulate(graph_, solution.placement, costs, used, schedule, sizes).makespan;
+    const std::string what = fmt::format("a micro-batch more (batch {})", more);
+    for (int r = 0; r < stages; ++r) {
+      const Bytes over = memory[r].total() - used.devices[r].memory;
+      if (over.count <= 0) continue;
+      lines_.push_back(
+          fmt::format("{}: does not fit with these stages, rank {} lacks {}", what, r,
+                      mib_text(over)));
+      return;
+    }
+    lines_.push_back(fmt::format("{}: {} a sample instead of {}, {} on the fullest rank", what,
+                                 millis_text(Nanos{step.count / more}),
+                                 millis_text(Nanos{solution.step.makespan.count / batch}),
+                                 change_text(solution.peak(), fullest_of(memory))));
+  }
+
+  // The next leaner plan of the front that runs more blocks again, or the next faster that runs
+  // fewer.
+  void reruns_more() {
+    const int64_t now = reruns_of(chosen_);
+    for (size_t i = front_.chosen + 1; i < front_.plans.size(); ++i) {
+      const int64_t more = reruns_of(front_.plans[i]) - now;
+      if (more <= 0) continue;
+      add_front_plan(fmt::format("{} more run again", counted(more, "block")), front_.plans[i]);
+      break;
+    }
+    for (size_t i = front_.chosen; i-- > 0;) {
+      const int64_t fewer = now - reruns_of(front_.plans[i]);
+      if (fewer <= 0) continue;
+      add_front_plan(fmt::format("{} fewer run again", counted(fewer, "block")), front_.plans[i]);
+      break;
+    }
+  }
+  void add_front_plan(const std::string& what, const FrontPlan& plan) {
+    lines_.push_back(fmt::format("{}: {} a step instead of {}, {} on the fullest rank", what,
+                                 millis_text(plan.solution.step.makespan),
+                                 millis_text(chosen_.solution.step.makespan),
+                                 change_text(chosen_.solution.peak(), plan.solution.peak())));
+  }
+
+  // The fastest plan with a stage more, against the fastest now.
+  void device_more() {
+    const int stages = chosen_.solution.placement.stages();
+    if (stages < static_cast<int>(cluster_.devices.size()) || request_.options.stages > 0) return;
+    Cluster wider_cluster = cluster_;
+    wider_cluster.devices.push_back(cluster_.devices.back());
+    if (!cluster_.host_of_rank.empty())
+      wider_cluster.host_of_rank.push_back(cluster_.host_of_rank.back());
+    std::vector<CostTable> tables;
+    for (int kind = 0; kind < costs_.kinds(); ++kind) tables.push_back(costs_.of_kind(kind));
+    std::vector<int> kinds;
+    for (int r = 0; r < stages; ++r) kinds.push_back(costs_.kind_of_rank(r));
+    kinds.push_back(kinds.back());
+    SolverOptions options = request_.options;
+    options.stages = stages + 1;
+    options.schedule = chosen_.schedule;
+    options.micro_batch = chosen_.micro_batch;
+    options.limits = options.limits.part(kNodesOfOutlook);
+    if (!options.memory_caps.empty()) options.memory_caps.push_back(options.memory_caps.back());
+    const std::string what = fmt::format("a device more ({})", cluster_.devices.back().name);
+    try {
+      const Solution wider =
+          solve(graph_, ClusterCosts(std::move(tables), kinds), wider_cluster, options);
+      const Solution& now = front_.plans.front().solution;
+      const bool is_faster = wider.step.makespan < now.step.makespan;
+      lines_.push_back(
+          is_faster ? fmt::format("{}: {} a step instead of {} for the fastest plan, {} on its "
+                                  "fullest rank",
+                                  what, millis_text(wider.step.makespan),
+                                  millis_text(now.step.makespan),
+                                  change_text(now.peak(), wider.peak()))
+                    : fmt::format("{}: no faster step was found", what));
+    } catch (const Error&) {
+      // As many stages as units, or nothing fits: nothing to promise.
+    }
+  }
+
+  const BlockGraph& graph_;
+  const Cluster& cluster_;
+  const FrontRequest& request_;
+  const Front& front_;
+  const FrontPlan& chosen_;
+  const ClusterCosts& costs_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> outlook(const BlockGraph& graph, const Cluster& cluster,
+                                 const FrontRequest& request, const Front& front) {
+  return Outlook(graph, cluster, request, front).find();
+}
+
+}  // namespace stagecraft
