@@ -14,10 +14,10 @@
 namespace stagecraft {
 namespace {
 
-constexpr int kSweepSteps = 12;             // caps between the fastest and the leanest split
-constexpr int64_t kNodesOfSweep = 150'000;  // of one of these searches
-constexpr int64_t kNodesOfOther = 500'000;  // of fewer stages, or another schedule
-constexpr int kMostStages = 16;             // that are tried unless asked for
+constexpr int kSweepSteps = 12;               // caps between the fastest and the leanest split
+constexpr int64_t kNodesOfSweep = 150'000;    // of one of these searches
+constexpr int64_t kNodesOfOther = 1'500'000;  // of fewer stages, or another schedule
+constexpr int kMostStages = 16;               // that are tried unless asked for
 
 // All splits of one shape (stages, schedule, micro-batch) that are worth having.
 class Sweep {

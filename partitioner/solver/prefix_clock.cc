@@ -7,7 +7,9 @@ namespace stagecraft {
 PrefixClock::PrefixClock(const StageTable& table, const SplitTarget& target)
     : table_(table),
       target_(target),
-      pace_(Pace::of(target.micro_batch_sizes, table.costs().micro_batch())) {}
+      pace_(Pace::of(target.micro_batch_sizes, table.costs().micro_batch())),
+      last_in_flight_(micro_batches_in_flight(target.schedule, target.stages() - 1, target.stages(),
+                                              pace_.count)) {}
 
 int64_t PrefixClock::bound(const std::vector<Stage>& stages, bool is_line, Scratch& scratch) const {
   connect(stages, is_line, scratch);
@@ -23,11 +25,6 @@ int64_t PrefixClock::bound(const std::vector<Stage>& stages, bool is_line, Scrat
 void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratch& scratch) const {
   const int count = static_cast<int>(stages.size());
   const int node = table_.edge(stages.back().edge).to, last = table_.nodes() - 1;
-  const auto rest_time = [&](Progress& progress, int64_t on, int64_t home) {
-    progress.waits_for_rest = true;
-    progress.first_rest = pace_.floor_first(on) + pace_.floor_first(home);
-    progress.last_rest = pace_.floor_last(on) + pace_.floor_last(home);
-  };
   const auto need = [&](int from, int to, int64_t bytes, Need& result) {
     const Link& link = target_.cluster.between(stages[from].rank, stages[to].rank);
     const int64_t of_sample = bytes / table_.costs().micro_batch();
@@ -46,7 +43,8 @@ void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratc
     progress.backward_end.clear();
     progress.forwards = progress.backwards = progress.now = 0;
     const StageTable::Rest rest = table_.rest_after(stages[s].edge, node);
-    rest_time(progress, rest.on, rest.home);
+    progress.on = rest.on;
+    progress.home = rest.home;
     progress.waits_for_rest = rest.gives;
     if (stages[s].work.has_backward) last_with_backward = s;
     for (int r = 0; r < s; ++r) {
@@ -60,10 +58,12 @@ void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratc
       if (gives.size() == 1) need(s, r, table_.backward_bytes(a, b), gives.front());
     }
   }
-  if (is_line && last_with_backward >= 0)
-    rest_time(scratch.progress_[last_with_backward],
-              table_.least_forward(last) - table_.least_forward(node),
-              table_.least_backward(last) - table_.least_backward(node));
+  if (is_line && last_with_backward >= 0) {
+    Progress& progress = scratch.progress_[last_with_backward];
+    progress.waits_for_rest = true;
+    progress.on = table_.least_forward(last) - table_.least_forward(node);
+    progress.home = table_.least_backward(last) - table_.least_backward(node);
+  }
 }
 
 // Runs the next action of a stage's list when it can run.
@@ -82,15 +82,24 @@ bool PrefixClock::advance(const Stage& stage, Progress& progress, Scratch& scrat
     if (static_cast<int64_t>(ends.size()) <= j) return false;
     start = std::max(start, ends[j] + (is_last ? need.last : need.first));
   }
-  const int64_t rest = is_last ? progress.last_rest : progress.first_rest;
+  const auto scaled = [&](int64_t time, int64_t micro_batch) {
+    return micro_batch + 1 == m ? pace_.floor_last(time) : pace_.floor_first(time);
+  };
   if (is_forward) {
     progress.now = start + (is_last ? stage.work.last_forward : stage.work.first_forward);
     progress.forward_end.push_back(progress.now);
     ++progress.forwards;
-    if (!stage.work.has_backward) scratch.end_ = std::max(scratch.end_, progress.now + rest);
+    if (!stage.work.has_backward)
+      scratch.end_ =
+          std::max(scratch.end_, progress.now + scaled(progress.on, j) + scaled(progress.home, j));
     return true;
   }
-  if (progress.waits_for_rest) start = std::max(start, progress.forward_end[j] + rest);
+  if (progress.waits_for_rest) {
+    // The last stage runs so many forwards before this backward, GPipe's all of them.
+    const int64_t before = std::min(m, j + last_in_flight_) - 1;
+    start = std::max(start, progress.forward_end[before] + scaled(progress.on, before) +
+                                scaled(progress.home, j));
+  }
   progress.now = start + (is_last ? stage.work.last_backward : stage.work.first_backward);
   progress.backward_end.push_back(progress.now);
   ++progress.backwards;

@@ -38,8 +38,8 @@ class PrefixClock {
     int64_t in_flight = 0;
     std::vector<Need> needs, gives;  // earlier stages that it reads; later ones with its gradients
     bool waits_for_rest = false;
-    int64_t first_rest = 0, last_rest = 0;  // from its forward through what is open, and back
-    int64_t forwards = 0, backwards = 0;    // done
+    int64_t on = 0, home = 0;             // through what is open to the prediction, and back
+    int64_t forwards = 0, backwards = 0;  // done
     int64_t now = 0;
     std::vector<int64_t> forward_end, backward_end;  // by micro-batch
   };
@@ -49,6 +49,7 @@ class PrefixClock {
   const StageTable& table_;
   const SplitTarget& target_;
   const Pace pace_;
+  const int64_t last_in_flight_;  // micro-batches on the last stage
 };
 
 class PrefixClock::Scratch {
