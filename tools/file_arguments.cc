@@ -28,7 +28,8 @@ std::string shipped_clusters() {
 
 }  // namespace
 
-void check_output(const char* flag, const std::string& output, const Inputs& inputs) {
+void check_output(const char* flag, const std::string& output, const Inputs& inputs,
+                  const std::string& made_later) {
   const auto place = [](const std::string& path) {
     std::error_code unknown;
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path), unknown);
@@ -39,6 +40,7 @@ void check_output(const char* flag, const std::string& output, const Inputs& inp
                 fmt::format("{} {}: that is the {}; choose another file", flag, output, what));
   }
   if (output.empty()) return;
+  if (!made_later.empty() && place(output).parent_path() == place(made_later)) return;
   const std::filesystem::path folder = std::filesystem::absolute(output).parent_path();
   std::error_code unknown;
   if (!std::filesystem::is_directory(folder, unknown))

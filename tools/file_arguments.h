@@ -14,7 +14,9 @@ namespace stagecraft {
 // well, which it would destroy, and InputError (7) when its folder is not there or may not be
 // written to. What is empty is not given.
 using Inputs = std::vector<std::pair<const char*, std::string>>;
-void check_output(const char* flag, const std::string& output, const Inputs& inputs);
+// `made_later`: a folder that the program makes itself; empty: none.
+void check_output(const char* flag, const std::string& output, const Inputs& inputs,
+                  const std::string& made_later = {});
 
 // `name`, or configs/clusters/<name>.yaml when there is no such file. Throws InputError (7), which
 // lists those that are shipped, when there is neither.

@@ -18,8 +18,9 @@ namespace {
 
 std::string proof_text(const Solution& solution) {
   return solution.gap() <= 0
-             ? std::string("proven: no plan looked at has a shorter step")
-             : fmt::format("no other can be more than {:.1f} % faster", 100 * solution.gap());
+             ? std::string("proven: no split of whole units has a shorter step")
+             : fmt::format("no split of whole units can be more than {:.1f} % faster",
+                           100 * solution.gap());
 }
 
 std::vector<std::string> reasons_text(const std::string& reason, const Solution& solution,

@@ -131,7 +131,6 @@ CommandLine read_command_line(int argc, char** argv) {
                 "docs/audit.md makes one of random weights");
   }
   if (random->count() > 0) options.init_random = init_random;
-  check_output("--trace", options.trace, {{"plan", options.plan}, {"training file", line.config}});
   if (options.tokenizer.empty()) {
     if (options.weights.empty())
       throw Error(ExitCode::kUsage, "--init-random needs --tokenizer DIR");
@@ -161,6 +160,8 @@ int body(int argc, char** argv) {
   const CommandLine line = read_command_line(argc, argv);
   if (line.help_only) return 0;
   if (environment) return static_cast<int>(run_child(line.options, *environment));
+  check_output("--trace", line.options.trace,
+               {{"plan", line.options.plan}, {"training file", line.config}}, line.options.out);
   std::vector<std::string> command{own_program()};
   command.insert(command.end(), argv + 1, argv + argc);
   return static_cast<int>(run_session(line.options, command));

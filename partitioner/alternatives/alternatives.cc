@@ -119,18 +119,15 @@ class Finder {
     std::vector<Bytes> caps;
     for (const Device& device : cluster.devices)
       caps.push_back(device.memory - ring_buffers(device, replicas));
-    try {
-      return solve(used, cluster,
-                   {.stages = stages,
-                    .schedule = schedule_,
-                    .memory_caps = caps,
-                    .batch = job_.share(replicas),
-                    .micro_batch = job_.micro_batch,
-                    .limits = limits_.part(kNodesOfReplica)})
-          .placement;
-    } catch (const ResourceError&) {
-      return branch_baseline(job_.graph, used.costs(), stages).placement;
-    }
+    const std::optional<Solution> solution = try_solve(used, cluster,
+                                                       {.stages = stages,
+                                                        .schedule = schedule_,
+                                                        .memory_caps = caps,
+                                                        .batch = job_.share(replicas),
+                                                        .micro_batch = job_.micro_batch,
+                                                        .limits = limits_.part(kNodesOfReplica)});
+    return solution ? solution->placement
+                    : branch_baseline(job_.graph, used.costs(), stages).placement;
   }
 
   void pipelines(int replicas, int stages) {

@@ -155,6 +155,10 @@ std::vector<int> Placement::blocks_run_by(const BlockGraph& graph, int stage) co
 }
 
 std::vector<std::vector<int>> Placement::blocks_by_stage(const BlockGraph& graph) const {
+  check(stage_of_block.size() == graph.blocks.size(), "placement: not one stage for each block");
+  check(std::ranges::all_of(stage_of_block,
+                            [&](int stage) { return stage >= kReplicated && stage < stages(); }),
+        "placement: stage out of range");
   const Runs runs = runs_on(graph, *this);
   std::vector<std::vector<int>> result(stages());
   for (size_t b = 0; b < graph.blocks.size(); ++b)

@@ -5,6 +5,11 @@
 #include "partitioner/schedule/from_flow.h"
 
 namespace stagecraft {
+namespace {
+
+constexpr int64_t kMostKeptActions = 4'000'000;  // some hundred bytes each
+
+}  // namespace
 
 ChainSteps::ChainSteps(const StageTable& table, const SplitTarget& target)
     : table_(table),
@@ -14,6 +19,10 @@ ChainSteps::ChainSteps(const StageTable& table, const SplitTarget& target)
 std::shared_ptr<const ChainSteps::Pattern> ChainSteps::pattern_of(const Chain& chain,
                                                                   std::vector<int64_t> key) const {
   const std::lock_guard lock(mutex_);
+  if (kept_actions_ > kMostKeptActions) {
+    patterns_.clear();
+    kept_actions_ = 0;
+  }
   std::shared_ptr<const Pattern>& pattern = patterns_[std::move(key)];
   if (!pattern) {
     const Placement placement = placement_of(table_, chain);
@@ -23,6 +32,7 @@ std::shared_ptr<const ChainSteps::Pattern> ChainSteps::pattern_of(const Chain& c
     StepClock clock(flow, placement, schedule);
     pattern = std::make_shared<const Pattern>(
         Pattern{.schedule = std::move(schedule), .clock = std::move(clock)});
+    kept_actions_ += pattern->clock.actions();
   }
   return pattern;
 }

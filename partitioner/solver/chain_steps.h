@@ -35,6 +35,7 @@ class ChainSteps {
   const Pace pace_;
   mutable std::mutex mutex_;
   mutable std::map<std::vector<int64_t>, std::shared_ptr<const Pattern>> patterns_;
+  mutable int64_t kept_actions_ = 0;  // of all patterns; forgotten when too many
 };
 
 }  // namespace stagecraft

@@ -1,6 +1,8 @@
 #include "partitioner/solver/chain_walk.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -20,8 +22,9 @@ std::vector<int> sizes_of(const StageTable& table) {
 // Random changes of a chain.
 class Moves {
  public:
-  Moves(const StageTable& table, const std::vector<std::vector<int>>& near, uint64_t seed)
-      : table_(table), near_(near), random_(seed) {}
+  Moves(const StageTable& table, const std::vector<int>& class_of_rank,
+        const std::vector<std::vector<int>>& near, uint64_t seed)
+      : table_(table), class_of_rank_(class_of_rank), near_(near), random_(seed) {}
 
   // Leaves no edges when the change is impossible.
   Chain change(const Chain& chain) {
@@ -30,14 +33,14 @@ class Moves {
     const int kind = below(8);
     if (kind == 0) {
       const int a = below(stages), b = below(stages);
-      std::swap(other.ranks[a], other.ranks[b]);
-      if (table_.costs().kind_of_rank(other.ranks[a]) !=
-          table_.costs().kind_of_rank(other.ranks[b]))
+      if (class_of_rank_[chain.ranks[a]] != class_of_rank_[chain.ranks[b]]) {
+        std::swap(other.ranks[a], other.ranks[b]);
+        put_in_order(other.ranks);
         return other;
+      }
     }
     std::vector<int> nodes{0};
     for (const int e : chain.edges) nodes.push_back(table_.edge(e).to);
-    other.ranks = chain.ranks;
     const int cut = 1 + below(stages - 1);
     if (kind < 3) {  // anywhere between its neighbours
       const int first = table_.first_edge(nodes[cut - 1]);
@@ -60,15 +63,31 @@ class Moves {
     if (!near_[node].empty()) node = near_[node][below(static_cast<int>(near_[node].size()))];
   }
 
+  // Equal devices in ascending rank.
+  void put_in_order(std::vector<int>& ranks) const {
+    std::map<int, std::vector<int>> left;  // by class, descending
+    for (const int rank : ranks) left[class_of_rank_[rank]].push_back(rank);
+    for (auto& [device_class, members] : left) std::ranges::sort(members, std::greater<>());
+    for (int& rank : ranks) {
+      std::vector<int>& members = left[class_of_rank_[rank]];
+      rank = members.back();
+      members.pop_back();
+    }
+  }
+
   const StageTable& table_;
+  const std::vector<int>& class_of_rank_;
   const std::vector<std::vector<int>>& near_;
   std::mt19937_64 random_;
 };
 
 }  // namespace
 
-ChainWalk::ChainWalk(const StageTable& table, StepOf step_of)
-    : table_(table), step_of_(std::move(step_of)), near_(table.nodes()) {
+ChainWalk::ChainWalk(const StageTable& table, std::vector<int> class_of_rank, StepOf step_of)
+    : table_(table),
+      class_of_rank_(std::move(class_of_rank)),
+      step_of_(std::move(step_of)),
+      near_(table.nodes()) {
   const std::vector<int> sizes = sizes_of(table);
   std::vector<std::vector<int>> next(table.nodes());
   for (int e = 0; e < table.edges(); ++e) {
@@ -92,7 +111,7 @@ ChainWalk::ChainWalk(const StageTable& table, StepOf step_of)
 TimedChain ChainWalk::best_from(TimedChain from, int moves, uint64_t seed) const {
   TimedChain best = from;
   if (from.chain.edges.size() < 2) return best;  // no cut to move
-  Moves random(table_, near_, seed);
+  Moves random(table_, class_of_rank_, near_, seed);
   for (int i = 0; i < moves; ++i) {
     const Chain other = random.change(from.chain);
     if (other.edges.empty() || other == from.chain) continue;

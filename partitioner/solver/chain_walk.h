@@ -24,14 +24,16 @@ class ChainWalk {
   // ns; a very large number for a chain that may not be. At `limit` or above a lower bound will do.
   using StepOf = std::function<int64_t(const Chain& chain, int64_t limit)>;
 
-  // Any thread may call `step_of`.
-  ChainWalk(const StageTable& table, StepOf step_of);
+  // `class_of_rank`: devices of one class are alike, and stages take them in ascending rank. Any
+  // thread may call `step_of`.
+  ChainWalk(const StageTable& table, std::vector<int> class_of_rank, StepOf step_of);
 
   // The best chain that `moves` moves from `from` come by. The walk is decided by `seed`.
   TimedChain best_from(TimedChain from, int moves, uint64_t seed) const;
 
  private:
   const StageTable& table_;
+  const std::vector<int> class_of_rank_;
   const StepOf step_of_;
   std::vector<std::vector<int>> near_;  // by down-set: those that differ by one or two units
 };

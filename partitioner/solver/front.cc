@@ -174,6 +174,7 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
     const int most = most_of(table);
     for (const std::string& schedule : request.schedules)
       for (int stages = most; stages >= (any_stages ? std::min(fewest, most) : most); --stages) {
+        if (!plans.empty() && request.options.limits.is_over()) break;
         const SolverOptions options = options_of(costs, schedule, stages);
         const SplitTarget target = target_of(table, cluster, options);
         // Of fewer stages and other schedules the fastest split is looked at only.

@@ -167,8 +167,8 @@ class Explanation {
         target_.stages(), blocks);
   }
 
-  static bool fits(const StageTable& table, const SplitTarget& target) {
-    return search_step(table, target, {.nodes = kNodesPerTry}).best.has_value();
+  bool fits(const StageTable& table, const SplitTarget& target) const {
+    return search_step(table, target, options_.limits.part(kNodesPerTry)).best.has_value();
   }
 
   std::string recompute() const {

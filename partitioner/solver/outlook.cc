@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
-#include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
+#include "partitioner/solver/stage_table.h"
 
 namespace stagecraft {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 constexpr int64_t kNodesOfOutlook = 500'000;
 
 std::string change_text(Bytes now, Bytes then) {
-  return now == then ? std::string("as much")
+  return now == then  ? std::string("as much")
          : then > now ? mib_text(then - now) + " more"
                       : mib_text(now - then) + " less";
 }
@@ -50,21 +51,21 @@ class Outlook {
     const int stages = solution.placement.stages();
     std::vector<int> ranks(stages);
     std::iota(ranks.begin(), ranks.end(), 0);
-    const Cluster used = cluster_.select(ranks);
+    Cluster used = cluster_.select(ranks);
+    for (size_t r = 0; r < request_.options.memory_caps.size(); ++r)
+      used.devices[r].memory = request_.options.memory_caps[r];
     const ClusterCosts costs = costs_.select(ranks);
     const std::vector<int64_t> sizes = micro_batch_sizes(more, chosen_.micro_batch);
     const Schedule schedule = make_schedule(chosen_.schedule, graph_, solution.placement, sizes);
-    const std::vector<RankMemory> memory = predict_memory(graph_, solution.placement, costs,
-                                                          used.devices, schedule, sizes);
-    const Nanos step =
-        simulate(graph_, solution.placement, costs, used, schedule, sizes).makespan;
+    const std::vector<RankMemory> memory =
+        predict_memory(graph_, solution.placement, costs, used.devices, schedule, sizes);
+    const Nanos step = simulate(graph_, solution.placement, costs, used, schedule, sizes).makespan;
     const std::string what = fmt::format("a micro-batch more (batch {})", more);
     for (int r = 0; r < stages; ++r) {
       const Bytes over = memory[r].total() - used.devices[r].memory;
       if (over.count <= 0) continue;
-      lines_.push_back(
-          fmt::format("{}: does not fit with these stages, rank {} lacks {}", what, r,
-                      mib_text(over)));
+      lines_.push_back(fmt::format("{}: does not fit with these stages, rank {} lacks {}", what, r,
+                                   mib_text(over)));
       return;
     }
     lines_.push_back(fmt::format("{}: {} a sample instead of {}, {} on the fullest rank", what,
@@ -79,16 +80,21 @@ class Outlook {
     const int64_t now = reruns_of(chosen_);
     for (size_t i = front_.chosen + 1; i < front_.plans.size(); ++i) {
       const int64_t more = reruns_of(front_.plans[i]) - now;
-      if (more <= 0) continue;
+      if (more <= 0 || !is_like_chosen(front_.plans[i])) continue;
       add_front_plan(fmt::format("{} more run again", counted(more, "block")), front_.plans[i]);
       break;
     }
     for (size_t i = front_.chosen; i-- > 0;) {
       const int64_t fewer = now - reruns_of(front_.plans[i]);
-      if (fewer <= 0) continue;
+      if (fewer <= 0 || !is_like_chosen(front_.plans[i])) continue;
       add_front_plan(fmt::format("{} fewer run again", counted(fewer, "block")), front_.plans[i]);
       break;
     }
+  }
+  // Else what differs is more than what runs again.
+  bool is_like_chosen(const FrontPlan& plan) const {
+    return plan.solution.placement.stages() == chosen_.solution.placement.stages() &&
+           plan.schedule == chosen_.schedule && plan.micro_batch == chosen_.micro_batch;
   }
   void add_front_plan(const std::string& what, const FrontPlan& plan) {
     lines_.push_back(fmt::format("{}: {} a step instead of {}, {} on the fullest rank", what,
@@ -105,6 +111,11 @@ class Outlook {
     wider_cluster.devices.push_back(cluster_.devices.back());
     if (!cluster_.host_of_rank.empty())
       wider_cluster.host_of_rank.push_back(cluster_.host_of_rank.back());
+    const int last = stages - 1;  // whose links the new one has as well
+    for (const auto& [pair, link] : cluster_.exceptions) {
+      if (pair.first == last) wider_cluster.exceptions[{stages, pair.second}] = link;
+      if (pair.second == last) wider_cluster.exceptions[{pair.first, stages}] = link;
+    }
     std::vector<CostTable> tables;
     for (int kind = 0; kind < costs_.kinds(); ++kind) tables.push_back(costs_.of_kind(kind));
     std::vector<int> kinds;
@@ -117,21 +128,19 @@ class Outlook {
     options.limits = options.limits.part(kNodesOfOutlook);
     if (!options.memory_caps.empty()) options.memory_caps.push_back(options.memory_caps.back());
     const std::string what = fmt::format("a device more ({})", cluster_.devices.back().name);
-    try {
-      const Solution wider =
-          solve(graph_, ClusterCosts(std::move(tables), kinds), wider_cluster, options);
-      const Solution& now = front_.plans.front().solution;
-      const bool is_faster = wider.step.makespan < now.step.makespan;
-      lines_.push_back(
-          is_faster ? fmt::format("{}: {} a step instead of {} for the fastest plan, {} on its "
-                                  "fullest rank",
-                                  what, millis_text(wider.step.makespan),
-                                  millis_text(now.step.makespan),
-                                  change_text(now.peak(), wider.peak()))
-                    : fmt::format("{}: no faster step was found", what));
-    } catch (const Error&) {
-      // As many stages as units, or nothing fits: nothing to promise.
-    }
+    const ClusterCosts wider_costs(std::move(tables), std::move(kinds));
+    const StageTable table(graph_, wider_costs);
+    if (options.stages > table.units()) return;
+    const std::optional<Solution> wider = try_solve(table, wider_cluster, options);
+    if (!wider) return;  // nothing to promise
+    const Solution& now = front_.plans.front().solution;
+    lines_.push_back(
+        wider->step.makespan < now.step.makespan
+            ? fmt::format("{}: {} a step instead of {} for the fastest plan, {} on its fullest "
+                          "rank",
+                          what, millis_text(wider->step.makespan), millis_text(now.step.makespan),
+                          change_text(now.peak(), wider->peak()))
+            : fmt::format("{}: no faster step was found", what));
   }
 
   const BlockGraph& graph_;

@@ -9,7 +9,7 @@
 namespace stagecraft {
 namespace {
 
-// So many actions are simulated in all, and for one round of moves of two blocks at a time.
+// So many actions are simulated in all; more would be for one round of two blocks at a time.
 constexpr int64_t kMostActions = 5'000'000, kMostPairActions = 2'000'000;
 
 struct Move {
@@ -33,11 +33,14 @@ class Refinement {
     for (const Move& move : single) candidates.push_back({move});
     std::optional<Split> best = best_of(split, candidates);
     if (best) return best;
-    if (count * count / 2 * actions > kMostPairActions) return {};
+    // Two at a time, the second perhaps possible only once the first has moved.
     candidates.clear();
-    for (size_t a = 0; a < single.size(); ++a)
-      for (size_t b = a + 1; b < single.size(); ++b)
-        if (single[a].block != single[b].block) candidates.push_back({single[a], single[b]});
+    for (const Move& first : single)
+      for (const Move& second : moves_of(moved(split.placement, {first})))
+        if (second.block != first.block) candidates.push_back({first, second});
+    const int64_t pair_actions = static_cast<int64_t>(candidates.size()) * actions;
+    simulated_ += pair_actions;
+    if (pair_actions > kMostPairActions || simulated_ > kMostActions) return {};
     return best_of(split, candidates);
   }
 
@@ -50,12 +53,26 @@ class Refinement {
       const int stage = placement.stage_of_block[b];
       if (stage < 0 || is_fixed(b)) continue;
       for (int to : {stage - 1, stage + 1}) {
-        if (to < 0 || to >= target_.stages()) continue;
+        if (to < 0 || to >= target_.stages() || !has_edges_to(placement, b, to)) continue;
         if (!placement_faults(graph, moved(placement, {{b, to}})).empty()) continue;
         moves.push_back({b, to});
       }
     }
     return moves;
+  }
+  // No edge would go against the stage order: most of what `placement_faults` finds, fast.
+  bool has_edges_to(const Placement& placement, int block, int stage) const {
+    const BlockGraph& graph = table_.graph();
+    const auto is_after = [&](int value) {
+      const int producer = graph.values[value].producer;
+      return producer < 0 || placement.stage_of_block[producer] <= stage;
+    };
+    const auto is_before = [&](int consumer) {
+      return !graph.blocks[consumer].reaches_loss || placement.stage_of_block[consumer] >= stage;
+    };
+    return !graph.blocks[block].reaches_loss ||
+           (std::ranges::all_of(graph.blocks[block].inputs, is_after) &&
+            std::ranges::all_of(graph.values[graph.blocks[block].output].consumers, is_before));
   }
   bool is_fixed(int block) const {
     return std::ranges::any_of(target_.fixed, [&](const auto& f) { return f.first == block; });

@@ -16,7 +16,7 @@ namespace stagecraft {
 Bytes Solution::peak() const { return fullest_of(memory); }
 
 double Solution::gap() const {
-  if (proven_bound >= step.makespan) return 0;
+  if (step.makespan.count == 0) return 0;
   return 1 - static_cast<double>(proven_bound.count) / static_cast<double>(step.makespan.count);
 }
 
@@ -28,8 +28,9 @@ Solution solution_of(const StageTable& table, const SplitTarget& target, Split s
                     .down_sets = table.nodes(),
                     .bottleneck = std::ranges::max(split.step.busy),
                     .step = std::move(split.step),
-                    .proven_bound = Nanos{bound},
+                    .proven_bound = {},
                     .memory = std::move(split.memory)};
+  solution.proven_bound = std::min(Nanos{bound}, solution.step.makespan);
   solution.bottleneck.count /= static_cast<int64_t>(target.micro_batch_sizes.size());
   return solution;
 }
@@ -92,16 +93,20 @@ SearchResult find_split(const StageTable& table, const SplitTarget& target,
   return result;
 }
 
-Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
-               const SolverOptions& options) {
-  return solve(StageTable(graph, costs), cluster, options);
-}
-
-Solution solve(const StageTable& table, const Cluster& cluster, const SolverOptions& options) {
+std::optional<Solution> try_solve(const StageTable& table, const Cluster& cluster,
+                                  const SolverOptions& options) {
   const SplitTarget target = target_of(table, cluster, options);
   SearchResult result = find_split(table, target, options.limits);
-  if (!result.best) throw ResourceError(explain_infeasible(table, target, options));
+  if (!result.best) return {};
   return solution_of(table, target, std::move(*result.best), result.bound);
+}
+
+Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
+               const SolverOptions& options) {
+  const StageTable table(graph, costs);
+  if (std::optional<Solution> solution = try_solve(table, cluster, options))
+    return *std::move(solution);
+  throw ResourceError(explain_infeasible(table, target_of(table, cluster, options), options));
 }
 
 }  // namespace stagecraft

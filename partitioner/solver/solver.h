@@ -37,8 +37,9 @@ struct Solution {
   int64_t down_sets = 0;
   Nanos bottleneck;  // the longest that a rank computes for one micro-batch, on average
   SimulatedStep step;
-  // No split over units that fits the caps by the memory model has a shorter step. The optimum over
-  // units is proven when the step is not longer; shorter it is where single blocks moved.
+  // No split of whole units that fits the caps by the memory model has a shorter step; the step
+  // itself when that is proven, or when single blocks that moved made it shorter still. (With more
+  // unequal devices than StageOptions tells apart: in the orders that were looked at.)
   Nanos proven_bound;
   std::vector<RankMemory> memory;
 
@@ -53,7 +54,8 @@ struct Solution {
 // caps for another number of ranks).
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,
                const SolverOptions& options);
-// For whoever solves the same graph several times.
-Solution solve(const StageTable& table, const Cluster& cluster, const SolverOptions& options);
+// For whoever solves the same graph several times: nothing where `solve` explains why nothing fits.
+std::optional<Solution> try_solve(const StageTable& table, const Cluster& cluster,
+                                  const SolverOptions& options);
 
 }  // namespace stagecraft

@@ -10,7 +10,7 @@
 namespace stagecraft {
 namespace {
 
-constexpr double kMaxMultisets = 4096;  // of used devices; with more the order is taken as given
+constexpr double kMaxMultisets = 4096;  // of used devices
 
 bool are_alike(const Device& a, const Device& b) {
   return a.memory == b.memory && a.base == b.base &&
@@ -33,12 +33,12 @@ bool are_linked_alike(const Cluster& cluster, int a, int b) {
 
 StageOptions::StageOptions(const StageTable& table, const SplitTarget& target)
     : table_(table), target_(target), any_order_(target.any_order && target.fixed.empty()) {
-  make_classes();
-  double multisets = 1;
-  for (const DeviceClass& c : classes_) multisets *= static_cast<double>(c.ranks.size() + 1);
-  if (multisets > kMaxMultisets) {
+  // Fewer classes where there would be too many orders: links do not count, then no order is free.
+  make_classes(/*by_links=*/true);
+  if (count_multisets() > kMaxMultisets) make_classes(/*by_links=*/false);
+  if (count_multisets() > kMaxMultisets) {
     any_order_ = false;
-    make_classes();
+    make_classes(false);
   }
   const int classes = static_cast<int>(classes_.size());
   more_.assign(static_cast<size_t>(target.stages()) * classes, {});
@@ -51,14 +51,20 @@ StageOptions::StageOptions(const StageTable& table, const SplitTarget& target)
     }
 }
 
-void StageOptions::make_classes() {
+double StageOptions::count_multisets() const {
+  double multisets = 1;
+  for (const DeviceClass& c : classes_) multisets *= static_cast<double>(c.ranks.size() + 1);
+  return any_order_ ? multisets : 1;
+}
+
+void StageOptions::make_classes(bool by_links) {
   const std::vector<Device>& devices = target_.cluster.devices;
   classes_.clear();
   for (int r = 0; r < target_.stages(); ++r) {
     const int kind = table_.costs().kind_of_rank(r);
     const auto same = std::ranges::find_if(classes_, [&](const DeviceClass& c) {
       return any_order_ && c.kind == kind && are_alike(devices[c.ranks.front()], devices[r]) &&
-             are_linked_alike(target_.cluster, c.ranks.front(), r);
+             (!by_links || are_linked_alike(target_.cluster, c.ranks.front(), r));
     });
     if (same == classes_.end()) {
       classes_.push_back({.kind = kind, .ranks = {r}});

@@ -16,7 +16,8 @@
 namespace stagecraft {
 
 // Devices that the search need not tell apart: equal in kind, links, memory and what else the
-// memory bound reads. Ranks of a class are used in ascending order.
+// memory bound reads. Ranks of a class are used in ascending order. Where that gives too many
+// orders links do not count, and where it still does stages take devices in the order given.
 struct DeviceClass {
   int kind = 0;
   std::vector<int> ranks;
@@ -42,7 +43,8 @@ class StageOptions {
   int64_t likely_more(int s, int c, int e) const;
 
  private:
-  void make_classes();
+  void make_classes(bool by_links);
+  double count_multisets() const;  // of used devices
   int64_t find_more(int s, int c, int e) const;
 
   const StageTable& table_;

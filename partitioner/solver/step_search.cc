@@ -87,7 +87,7 @@ class Search {
   };
 
   SearchResult run(const SearchLimits& limits) {
-    deadline_ = limits.deadline;
+    limits_ = limits;
     SearchResult result;
     const int64_t longest = limits.longest_step ? limits.longest_step->count + 1 : kNever;
     Task first{.longest = longest};
@@ -151,9 +151,12 @@ class Search {
     const int64_t moves =
         std::min<int64_t>(10 * stages_ * stages_,
                           nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
-    const ChainWalk walk(table_, [&](const Chain& chain, int64_t limit) {
+    std::vector<int> classes;
+    for (int r = 0; r < stages_; ++r) classes.push_back(class_of_rank(r));
+    const ChainWalk walk(table_, std::move(classes), [&](const Chain& chain, int64_t limit) {
       return is_late() ? kNever : step_of(chain, limit);
     });
+    if (starts.empty()) return;
     std::vector<TimedChain> found = starts;
     for (int phase = 0; phase < kPhases; ++phase) {
       std::vector<TimedChain> walked(starts.size());
@@ -163,10 +166,12 @@ class Search {
       task.nodes += static_cast<int64_t>(starts.size()) * moves * nodes_of_move;
       std::ranges::move(walked, std::back_inserter(found));
       std::ranges::sort(found);
-      for (size_t i = 0; i < starts.size(); ++i) starts[i] = found[i / 2];
+      const auto repeated = std::ranges::unique(found);
+      found.erase(repeated.begin(), repeated.end());
+      for (size_t i = 0; i < starts.size(); ++i) starts[i] = found[i / 2 % found.size()];
     }
     for (const auto& [step, chain] : found)
-      if (step < task.limit()) try_split(chain, task);
+      if (step < task.limit() && !is_late()) try_split(chain, task);
   }
   std::vector<TimedChain> chains_of_beam(Shape shape, Task& task) {
     std::vector<Beginning> beam{{.shape = shape, .bound = completion_.of(shape, 0, 0)}};
@@ -190,6 +195,7 @@ class Search {
       });
     tbb::parallel_for(size_t{0}, complete.size(),
                       [&](size_t i) { complete[i].step = step_of(complete[i].chain); });
+    task.nodes += static_cast<int64_t>(complete.size()) * nodes_of_step_;
     std::erase_if(complete, [](const TimedChain& chain) { return chain.step >= kNever; });
     return complete;
   }
@@ -411,9 +417,9 @@ class Search {
     if (b.stages() < stages_) b.bound = std::max(b.bound, completion_.of(b.shape, b.used, b.node));
   }
 
-  bool is_late() const { return deadline_ && SearchLimits::Clock::now() > *deadline_; }
+  bool is_late() const { return limits_.is_over(); }
 
-  std::optional<SearchLimits::Clock::time_point> deadline_;
+  SearchLimits limits_;
   const StageTable& table_;
   const SplitTarget& target_;
   const StageOptions options_;

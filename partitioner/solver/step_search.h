@@ -19,7 +19,9 @@ namespace stagecraft {
 struct SearchLimits {
   using Clock = std::chrono::steady_clock;
 
-  int64_t nodes = 3'000'000;  // stages tried; the result is the same everywhere
+  // Stages tried; a step timed, a chain made exact count for several, by the time they take. The
+  // result is the same everywhere.
+  int64_t nodes = 3'000'000;
   // What is found then depends on the machine.
   std::optional<Clock::time_point> deadline{};
   // Longer steps are of no interest: none found in a complete search means that none is shorter or
@@ -28,6 +30,7 @@ struct SearchLimits {
 
   // For one of several searches: at most so many nodes, and half of the time that is left.
   SearchLimits part(int64_t most_nodes) const;
+  bool is_over() const { return deadline && Clock::now() > *deadline; }
 };
 
 struct SearchResult {

@@ -14,7 +14,7 @@
 namespace stagecraft {
 namespace {
 
-// Any stages, in the order of ranks; no edges when the walk through the down-sets ends too early.
+// Any stages, on any ranks; no edges when the walk through the down-sets ends too early.
 Chain random_chain(const StageTable& table, int stages, testing::Dice& dice) {
   Chain chain;
   int node = 0;
@@ -28,6 +28,7 @@ Chain random_chain(const StageTable& table, int stages, testing::Dice& dice) {
     chain.ranks.push_back(s);
     node = table.edge(e).to;
   }
+  for (int s = stages - 1; s > 0; --s) std::swap(chain.ranks[s], chain.ranks[dice.below(s + 1)]);
   return chain;
 }
 
@@ -45,8 +46,10 @@ bool is_line(const StageTable& table, const Chain& chain) {
 }
 
 testing::PlanningProblem search_problem(uint64_t seed) {
-  return testing::random_problem(seed,
-                                 {.most_blocks = 9, .most_stages = 5, .slow_links = seed % 2 == 0});
+  return testing::random_problem(seed, {.most_blocks = 9,
+                                        .most_stages = 5,
+                                        .unequal_devices = seed % 3 == 0,
+                                        .slow_links = seed % 2 == 0});
 }
 
 TEST(PrefixClock, NoChainThatBeginsSoIsShorter) {
@@ -65,17 +68,21 @@ TEST(PrefixClock, NoChainThatBeginsSoIsShorter) {
     for (int attempt = 0; attempt < 10; ++attempt) {
       const Chain chain = random_chain(table, stages, dice);
       if (chain.edges.empty()) continue;
-      const int64_t step = steps.step(chain, std::vector<int64_t>(stages, 0));
+      std::vector<int64_t> more(stages, 0);  // what runs again
+      for (int s = 0; s < stages; ++s)
+        if (table.has_backward(chain.edges[s]) && dice.percent(30)) more[s] = dice.below(20);
+      const int64_t step = steps.step(chain, more);
       const bool line = is_line(table, chain);
       ++(line ? lines : branched);
       std::vector<PrefixClock::Stage> prefix;
       for (int s = 0; s < stages; ++s) {
-        const StageCost& cost = table.cost(0, chain.edges[s]);
+        const int rank = chain.ranks[s];
+        const StageCost& cost = table.cost(table.costs().kind_of_rank(rank), chain.edges[s]);
         prefix.push_back({.edge = chain.edges[s],
-                          .rank = s,
+                          .rank = rank,
                           .work = stage_work(
                               pace, micro_batches_in_flight(target.schedule, s, stages, pace.count),
-                              cost.forward, cost.backward, cost.has_backward)});
+                              cost.forward, cost.backward + more[s], cost.has_backward)});
         EXPECT_LE(clock.bound(prefix, false, scratch), step) << "seed " << seed << ", stage " << s;
         if (!line) continue;
         EXPECT_LE(clock.bound(prefix, true, scratch), step) << "seed " << seed << ", stage " << s;
@@ -105,7 +112,9 @@ TEST(ChainWalk, NeverEndsLongerThanItBeganAndIsDecidedByItsSeed) {
     testing::Dice dice(seed);
     const Chain chain = random_chain(table, target.stages(), dice);
     if (chain.edges.empty()) continue;
-    const ChainWalk walk(table,
+    std::vector<int> classes;
+    for (int r = 0; r < target.stages(); ++r) classes.push_back(table.costs().kind_of_rank(r));
+    const ChainWalk walk(table, classes,
                          [&](const Chain& c, int64_t) { return steps.step(c, nothing_more); });
     const TimedChain from{.step = steps.step(chain, nothing_more), .chain = chain};
     const TimedChain best = walk.best_from(from, 200, seed);
