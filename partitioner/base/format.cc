@@ -21,7 +21,8 @@ std::string grouped(double value, int decimals) {
 std::string grouped(int64_t value) { return grouped(static_cast<double>(value), 0); }
 
 std::string counted(int64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  const char* plural = what.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : plural);
 }
 
 std::string mib_text(Bytes bytes) { return grouped(bytes.mib(), 1) + " MiB"; }

@@ -15,7 +15,7 @@ namespace stagecraft {
 std::string grouped(double value, int decimals = 0);
 std::string grouped(int64_t value);
 std::string mib_text(Bytes bytes);                          // "1,378.2 MiB"
-std::string counted(int64_t count, std::string_view what);  // "1 block", "3 blocks"
+std::string counted(int64_t count, std::string_view what);  // "1 block", "3 batches"
 std::string millis_text(Nanos time);  // "812.3 ms", "12.41 s" from ten seconds on
 
 // The other way round: "20GiB", "1.5GiB", "20480MiB", or "20480" for MiB. Nothing when `text` is

@@ -17,7 +17,8 @@ namespace {
 constexpr int kSweepSteps = 12;               // caps between the fastest and the leanest split
 constexpr int64_t kNodesOfSweep = 150'000;    // of one of these searches
 constexpr int64_t kNodesOfOther = 1'500'000;  // of fewer stages, or another schedule
-constexpr int kMostStages = 16;               // that are tried unless asked for
+constexpr int64_t kLeanestRoom = 200;  // part of the least peak that the leanest plan may be above
+constexpr int kMostStages = 16;        // that are tried unless asked for
 
 // All splits of one shape (stages, schedule, micro-batch) that are worth having.
 class Sweep {
@@ -36,21 +37,28 @@ class Sweep {
     const Bytes most = fastest.best->peak();
     std::vector<Split> found;
     found.push_back(std::move(*fastest.best));
-    if (whole) {
-      const Bytes least = leanest_split(table_, capped(Bytes{})).split.peak();
-      for (int i = 1; i <= kSweepSteps && least < most; ++i) {
-        const Bytes cap{most.count - (most.count - least.count) * i / kSweepSteps};
+    if (whole && !limits.is_over()) {
+      Split leanest = leanest_split(table_, capped(Bytes{})).split;
+      // What runs again in the very leanest split is more than pays: a little more room, too.
+      const Bytes least = leanest.peak(), lowest{least.count + least.count / kLeanestRoom};
+      for (int i = 1; i <= kSweepSteps && lowest < most; ++i) {
+        const int64_t step = (most.count - lowest.count) / kSweepSteps;
+        const Bytes cap{i == kSweepSteps ? lowest.count : most.count - step * i};
         if (found.back().peak() <= cap) continue;
-        SearchResult leaner = search_step(table_, capped(cap), limits.part(kNodesOfSweep));
+        if (limits.is_over()) break;
+        const int64_t nodes = i == kSweepSteps ? kNodesOfOther : kNodesOfSweep;
+        SearchResult leaner = search_step(table_, capped(cap), limits.part(nodes));
         if (!leaner.best) break;
         found.push_back(std::move(*leaner.best));
       }
+      if (found.back().peak() > lowest && leanest.excess(target_) <= 0)
+        found.push_back(std::move(leanest));
       lean_ties(found);
     }
     std::vector<Solution> solutions;
     for (Split& split : found) {
-      // Refined, it may not become fuller than it was.
-      const SplitTarget target = capped(split.peak());
+      // Refined, only the fastest may become fuller than it was.
+      const SplitTarget target = solutions.empty() ? target_ : capped(split.peak());
       solutions.push_back(solution_of(table_, target, std::move(split), fastest.bound));
     }
     return solutions;
@@ -70,7 +78,7 @@ class Sweep {
     while (found.size() > 1 && found[1].step.makespan == shortest) found.erase(found.begin());
     int64_t fits = found.front().peak().count;
     int64_t fails = found.size() > 1 ? found[1].peak().count : 0;
-    while (fits - fails > fits / 100 + 1) {
+    while (fits - fails > fits / 100 + 1 && !options_.limits.is_over()) {
       const Bytes cap{(fits + fails) / 2};
       SearchLimits limits = options_.limits.part(kNodesOfSweep);
       limits.longest_step = shortest;

@@ -158,9 +158,13 @@ class Explanation {
   }
   std::string fixed_text() const {
     std::string blocks;
-    for (const auto& [block, rank] : target_.fixed)
-      blocks += fmt::format("{}{} on rank {}", blocks.empty() ? "" : ", ",
-                            table_.graph().blocks[block].name, rank);
+    constexpr size_t kMostNamed = 4;
+    for (size_t i = 0; i < target_.fixed.size() && i < kMostNamed; ++i)
+      blocks +=
+          fmt::format("{}{} on rank {}", blocks.empty() ? "" : ", ",
+                      table_.graph().blocks[target_.fixed[i].first].name, target_.fixed[i].second);
+    if (target_.fixed.size() > kMostNamed)
+      blocks += fmt::format(" and {} more", target_.fixed.size() - kMostNamed);
     return fmt::format(
         "no split in {} stages has {}: stage s runs on rank s, no stage is empty, and a block runs "
         "no earlier than what it reads; fix fewer blocks, or give other --stages",

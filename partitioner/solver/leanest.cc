@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxSplits = 200, kMinSplits = 8;  // chains made exact
-constexpr int64_t kForwardsOfSplit = 256;
+constexpr int64_t kForwardsOfSplit = 32;
 
 // What a stage needs above its device's memory, at least.
 class Excess {

@@ -68,10 +68,11 @@ class Outlook {
                                    mib_text(over)));
       return;
     }
+    const std::string then = millis_text(Nanos{step.count / more});
+    const std::string now = millis_text(Nanos{solution.step.makespan.count / batch});
+    if (then == now) return;  // one stage, say: nothing to tell
     lines_.push_back(fmt::format("{}: {} a sample instead of {}, {} on the fullest rank", what,
-                                 millis_text(Nanos{step.count / more}),
-                                 millis_text(Nanos{solution.step.makespan.count / batch}),
-                                 change_text(solution.peak(), fullest_of(memory))));
+                                 then, now, change_text(solution.peak(), fullest_of(memory))));
   }
 
   // The next leaner plan of the front that runs more blocks again, or the next faster that runs
@@ -80,13 +81,15 @@ class Outlook {
     const int64_t now = reruns_of(chosen_);
     for (size_t i = front_.chosen + 1; i < front_.plans.size(); ++i) {
       const int64_t more = reruns_of(front_.plans[i]) - now;
-      if (more <= 0 || !is_like_chosen(front_.plans[i])) continue;
+      if (more <= 0 || !is_like_chosen(front_.plans[i]) || !is_told_apart(front_.plans[i]))
+        continue;
       add_front_plan(fmt::format("{} more run again", counted(more, "block")), front_.plans[i]);
       break;
     }
     for (size_t i = front_.chosen; i-- > 0;) {
       const int64_t fewer = now - reruns_of(front_.plans[i]);
-      if (fewer <= 0 || !is_like_chosen(front_.plans[i])) continue;
+      if (fewer <= 0 || !is_like_chosen(front_.plans[i]) || !is_told_apart(front_.plans[i]))
+        continue;
       add_front_plan(fmt::format("{} fewer run again", counted(fewer, "block")), front_.plans[i]);
       break;
     }
@@ -95,6 +98,9 @@ class Outlook {
   bool is_like_chosen(const FrontPlan& plan) const {
     return plan.solution.placement.stages() == chosen_.solution.placement.stages() &&
            plan.schedule == chosen_.schedule && plan.micro_batch == chosen_.micro_batch;
+  }
+  bool is_told_apart(const FrontPlan& plan) const {
+    return millis_text(plan.solution.step.makespan) != millis_text(chosen_.solution.step.makespan);
   }
   void add_front_plan(const std::string& what, const FrontPlan& plan) {
     lines_.push_back(fmt::format("{}: {} a step instead of {}, {} on the fullest rank", what,
@@ -106,7 +112,9 @@ class Outlook {
   // The fastest plan with a stage more, against the fastest now.
   void device_more() {
     const int stages = chosen_.solution.placement.stages();
-    if (stages < static_cast<int>(cluster_.devices.size()) || request_.options.stages > 0) return;
+    if (stages < static_cast<int>(cluster_.devices.size()) || request_.options.stages > 0 ||
+        request_.options.limits.is_over())
+      return;
     Cluster wider_cluster = cluster_;
     wider_cluster.devices.push_back(cluster_.devices.back());
     if (!cluster_.host_of_rank.empty())

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "partitioner/base/error.h"
 #include "partitioner/solver/infeasible.h"
@@ -34,6 +35,29 @@ Solution solution_of(const StageTable& table, const SplitTarget& target, Split s
   solution.bottleneck.count /= static_cast<int64_t>(target.micro_batch_sizes.size());
   return solution;
 }
+
+namespace {
+
+// A unit is on one rank: names two blocks of one that are fixed to different ranks.
+void check_fixed_units(const StageTable& table, const std::vector<std::pair<int, int>>& fixed) {
+  std::map<int, std::pair<int, int>> by_unit;  // block and rank
+  for (const auto& [block, rank] : fixed) {
+    const auto [first, is_new] =
+        by_unit.try_emplace(table.order().unit_of_block[block], block, rank);
+    const auto& [other, other_rank] = first->second;
+    if (is_new || other_rank == rank) continue;
+    const std::vector<Block>& blocks = table.graph().blocks;
+    throw ConfigError(other == block
+                          ? fmt::format("block {} is fixed to rank {} and to rank {}: give one",
+                                        blocks[block].name, other_rank, rank)
+                          : fmt::format("blocks {} and {} go together (docs/search.md, Units), but "
+                                        "are fixed to ranks {} and {}: fix them to one rank, or "
+                                        "one of them only",
+                                        blocks[other].name, blocks[block].name, other_rank, rank));
+  }
+}
+
+}  // namespace
 
 SplitTarget target_of(const StageTable& table, const Cluster& cluster,
                       const SolverOptions& options) {
@@ -66,6 +90,7 @@ SplitTarget target_of(const StageTable& table, const Cluster& cluster,
       throw ConfigError(
           fmt::format("block {} cannot be fixed: it runs on every rank that needs it", name));
   }
+  check_fixed_units(table, options.fixed);
   if (stages > table.units())
     throw ConfigError(fmt::format("{} stages for {} units of blocks: give at most {}", stages,
                                   table.units(), table.units()));

@@ -160,15 +160,38 @@ TEST(SolverFixed, TheFrontKeepsStagesForTheFixedRank) {
 
 TEST(SolverFixed, WhatCannotBeIsNotBlamedOnMemory) {
   PlanningProblem problem = one_slow_block();
-  problem.options.fixed = {{problem.graph.find_block("block0"), 0},
+  problem.options.fixed = {{problem.graph.find_block("block5"), 0},
                            {problem.graph.find_block("block0"), 1}};
   try {
     front_of(problem, Preference::kTime);
     FAIL() << "a plan was found";
   } catch (const ResourceError& error) {
     EXPECT_THAT(error.what(),
-                HasSubstr("no split in 2 stages has block0 on rank 0, block0 on rank 1"));
+                HasSubstr("no split in 2 stages has block5 on rank 0, block0 on rank 1"));
   }
+}
+
+TEST(SolverFixed, BlocksOfOneUnitCannotBeOnTwoRanks) {
+  const auto refusal = [](PlanningProblem problem, const char* first, const char* second) {
+    problem.options.fixed = {{problem.graph.find_block(first), 0},
+                             {problem.graph.find_block(second), 1}};
+    try {
+      solve(problem.graph, problem.costs, problem.cluster, problem.options);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("a plan was found");
+  };
+  PlanningProblem problem = one_slow_block();
+  EXPECT_EQ(refusal(problem, "block0", "block0"),
+            "block block0 is fixed to rank 0 and to rank 1: give one");
+  for (const char* name : {"block2", "block4"})  // a sum goes with its consumer
+    problem.graph.blocks[problem.graph.find_block(name)].kind = BlockKind::kSum;
+  CostTable costs = problem.costs.of_kind(0);
+  costs.graph_hash = graph_hash(problem.graph);
+  problem.costs = ClusterCosts(costs);
+  EXPECT_THAT(refusal(problem, "block2", "block3"),
+              HasSubstr("blocks block2 and block3 go together"));
 }
 
 // Twelve blocks on one stage that keep something: more than all sets of them are tried.
