@@ -112,13 +112,16 @@ FrontRequest front_request(const PlanCommand& command, const TrainConfig& train,
                                    .may_recompute = !command.no_recompute,
                                    .fixed = fixed_blocks(command, graph)},
                        .preference = parse_preference(command.prefer)};
-  if (command.time_limit) {
-    request.options.limits.nodes = std::numeric_limits<int64_t>::max();
-    request.options.limits.deadline =
-        SearchLimits::Clock::now() + std::chrono::duration_cast<SearchLimits::Clock::duration>(
-                                         std::chrono::duration<double>(*command.time_limit));
-  }
   return request;
+}
+
+// `part` of the time limit from now on.
+SearchLimits limits_of(const PlanCommand& command, double part) {
+  if (!command.time_limit) return {};
+  const std::chrono::duration<double> time(*command.time_limit * part);
+  return {.nodes = std::numeric_limits<int64_t>::max(),
+          .deadline = SearchLimits::Clock::now() +
+                      std::chrono::duration_cast<SearchLimits::Clock::duration>(time)};
 }
 
 std::vector<FrontPoint> front_points(const Front& front) {
@@ -153,8 +156,12 @@ PlannedJob plan_job(const PlanCommand& command) {
                                   .quiet = command.json},
                                  job, train, cluster));
   }
-  const FrontRequest request = front_request(command, train, job.graph, by_size);
+  // The front may use two thirds of the time; what else the plan says has the rest.
+  const SearchLimits all_searching = limits_of(command, 1);
+  FrontRequest request = front_request(command, train, job.graph, by_size);
+  request.options.limits = limits_of(command, 2.0 / 3);
   Front front = find_front(job.graph, cluster, request);
+  request.options.limits = all_searching;
   std::vector<std::string> more = outlook(job.graph, cluster, request, front);
   FrontPlan chosen = front.plans[front.chosen];
   train.micro_batch = chosen.micro_batch;
@@ -162,7 +169,7 @@ PlannedJob plan_job(const PlanCommand& command) {
   Plan plan = make_plan(train, job.graph, chosen.solution.placement, chosen.schedule);
   plan.front = front_points(front);
   ResolvedPlan resolved = resolve_plan(plan, job.graph, command.output);
-  predict_with_alternatives(plan, job, resolved, costs, cluster, request.options.limits);
+  predict_with_alternatives(plan, job, resolved, costs, cluster, all_searching);
   return {.train = train,
           .cluster = std::move(cluster),
           .job = std::move(job),

@@ -119,6 +119,7 @@ class Finder {
     std::vector<Bytes> caps;
     for (const Device& device : cluster.devices)
       caps.push_back(device.memory - ring_buffers(device, replicas));
+    if (limits_.is_over()) return branch_baseline(job_.graph, used.costs(), stages).placement;
     const std::optional<Solution> solution = try_solve(used, cluster,
                                                        {.stages = stages,
                                                         .schedule = schedule_,

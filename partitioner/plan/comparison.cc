@@ -75,10 +75,10 @@ Comparison compare(const Plan& plan, const BlockGraph& graph, const ResolvedPlan
   ours.name = "this plan";
   ours.how = plan.recompute.empty()
                  ? "found by the search, under every device's memory"
-                 : fmt::format(
-                       "found by the search, under every device's memory; {} blocks run "
-                       "forward again",
-                       plan.recompute.size());
+                 : fmt::format("found by the search, under every device's memory; {} forward again",
+                               plan.recompute.size() == 1
+                                   ? std::string("1 block runs")
+                                   : fmt::format("{} blocks run", plan.recompute.size()));
   comparison.splits.push_back(std::move(ours));
   const int stages = resolved.placement.stages();
   std::vector<Baseline> baselines = block_order_baselines(graph, costs.of_rank(0), stages);
