@@ -51,7 +51,10 @@ std::optional<ReportedStep> simulate_again(const ReportCommand& command, const P
   return ReportedStep{.costs = std::move(costs), .step = std::move(step)};
 }
 
-std::string next_after_report(const ReportCommand& command) {
+std::string next_after_report(const ReportCommand& command, const Plan& plan) {
+  if (plan.train.precision != "fp32")
+    return "GPU ranks and half precision do not train yet; plan the job for CPU ranks: partition "
+           "... --precision fp32 --cluster local_cpu_4";
   return command.measured.empty()
              ? fmt::format(
                    "pipetrain --plan {0} ... trains it; then partition report {0} "
@@ -161,7 +164,7 @@ int run_report(const ReportCommand& command) {
     fmt::print("{}\n", out.dump());
   } else {
     fmt::print("{}\n{}next: {}\n", to_text(report), written_text(command.views),
-               next_after_report(command));
+               next_after_report(command, plan));
   }
   return 0;
 }

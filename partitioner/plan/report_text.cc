@@ -39,11 +39,11 @@ void write_head(std::string& out, const Report& report) {
 std::string more_text(const Report& report) {
   const MoreMicroBatches& more = report.more;
   if (more.batch == 0 || more.bubble >= report.bubble) return "";
-  return fmt::format(" {} would lower that to {:.1f} %.",
-                     more.batch > report.batch
-                         ? fmt::format("A batch of {}", more.batch)
-                         : fmt::format("Micro-batches of {}", more.micro_batch),
-                     more.bubble * 100);
+  return fmt::format(
+      " With this split {} would lower that to {:.1f} %; another may be better then.",
+      more.batch > report.batch ? fmt::format("a batch of {}", more.batch)
+                                : fmt::format("micro-batches of {}", more.micro_batch),
+      more.bubble * 100);
 }
 
 void write_balance(std::string& out, const Report& report) {

@@ -134,7 +134,7 @@ class Explanation {
         leanest.is_proven ? "leanest" : "leanest found", mib_up(split.memory[rank].total().count),
         rank, stage, names_of_stage(table_.graph(), split.placement, stage), mib_up(missing),
         table_.graph().blocks[largest].name, mib_up(costs.footprint(largest)));
-    text += fmt::format("; tried: {:.0f} MiB more a device fits", mib_up(missing));
+    text += fmt::format("; tried: it fits devices with {:.0f} MiB more each", mib_up(missing));
     return text + recompute() + more_stages() + smaller_micro_batches() + half();
   }
 

@@ -172,9 +172,11 @@ TEST(Report, SaysWhatMoreMicroBatchesWouldBuy) {
   const auto text = [&] { return to_text(make_report(plan, three_blocks(), toy_placement(), {})); };
   EXPECT_THAT(text(), HasSubstr(now + "\n"));
   plan.more = {.batch = 8, .micro_batch = 1, .bubble = 0.125};
-  EXPECT_THAT(text(), HasSubstr(now + " A batch of 8 would lower that to 12.5 %.\n"));
+  EXPECT_THAT(text(), HasSubstr(now + " With this split a batch of 8 would lower that to 12.5 %; "
+                                      "another may be better then.\n"));
   plan.more = {.batch = 4, .micro_batch = 2, .bubble = 0.125};
-  EXPECT_THAT(text(), HasSubstr(now + " Micro-batches of 2 would lower that to 12.5 %.\n"));
+  EXPECT_THAT(text(), HasSubstr(now + " With this split micro-batches of 2 would lower that to "
+                                      "12.5 %; another may be better then.\n"));
   plan.more.bubble = 0.25;
   EXPECT_THAT(text(), HasSubstr(now + "\n"));
 }

@@ -67,7 +67,7 @@ TEST(SolverMessages, NamesStageBlockAndMebibytesOver) {
   EXPECT_THAT(message, HasSubstr("no split in 2 stages fits 2 x 80 MiB"));
   EXPECT_THAT(message, HasSubstr("on rank 1 (stage 1: 2 blocks, block4 to block5), 31 MiB over"));
   EXPECT_THAT(message, HasSubstr("its largest block is block5 with 61 MiB"));
-  EXPECT_THAT(message, HasSubstr("31 MiB more a device fits"));
+  EXPECT_THAT(message, HasSubstr("it fits devices with 31 MiB more each"));
 }
 
 TEST(SolverMessages, IsOneLine) { EXPECT_THAT(refusal(chain(2, 80)), Not(HasSubstr("\n"))); }
