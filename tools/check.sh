@@ -12,7 +12,7 @@ build() {
 }
 
 format() { git ls-files '*.cc' '*.h' | xargs clang-format-19 --dry-run -Werror; }
-tidy() { build asan stagecraft_partitioner stagecraft_models stagecraft_comm stagecraft_dataset; }
+tidy() { build asan stagecraft_partitioner stagecraft_models stagecraft_comm stagecraft_dataset stagecraft_checkpoint; }
 asan() {
   build asan all
   ctest --preset asan

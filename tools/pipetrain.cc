@@ -114,6 +114,17 @@ CommandLine read_command_line(int argc, char** argv) {
   app.add_option("--trace", options.trace,
                  "file for the timeline of the last step, to be opened in ui.perfetto.dev")
       ->check(kNotEmpty);
+  app.add_option("--save-every", options.save_every,
+                 "steps between checkpoints in OUT/checkpoints (default: none)")
+      ->check(CLI::Range(0L, 1L << 40));
+  app.add_option("--keep-last", options.keep_last, "newest checkpoints that are kept (default 2)")
+      ->check(CLI::Range(1L, 1L << 40));
+  app.add_option("--keep-every", options.keep_every,
+                 "keep the checkpoints of every so many steps as well (default: none)")
+      ->check(CLI::Range(0L, 1L << 40));
+  app.add_option("--resume", options.resume,
+                 "auto: go on from the newest whole checkpoint of OUT; or a checkpoint's folder")
+      ->check(kNotEmpty);
   bool as_json = false;  // read by run_main
   app.add_flag("--json", as_json, "end with one JSON object when something fails");
   if (!parse_command_line(app, argc, argv)) {
@@ -131,6 +142,10 @@ CommandLine read_command_line(int argc, char** argv) {
                 "docs/audit.md makes one of random weights");
   }
   if (random->count() > 0) options.init_random = init_random;
+  if (!options.resume.empty() && !options.audit.empty()) {
+    throw Error(ExitCode::kUsage,
+                "--audit and --resume: give one of them; the audit counts Adam's steps from 0");
+  }
   if (options.tokenizer.empty()) {
     if (options.weights.empty())
       throw Error(ExitCode::kUsage, "--init-random needs --tokenizer DIR");

@@ -104,6 +104,7 @@ void SafetensorsReader::read_part(const std::string& name, int64_t offset,
 struct SafetensorsWriter::Impl {
   explicit Impl(const std::string& path) : file(path) {}
   OutputFile file;
+  std::string header;
   std::map<std::string, int64_t> offsets;
   std::map<std::string, int64_t> missing;  // name to bytes, of tensors not yet written
 };
@@ -112,14 +113,17 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      const std::vector<TensorInfo>& tensors,
                                      const std::map<std::string, std::string>& metadata) {
   std::map<std::string, int64_t> offsets;
-  const std::string header = make_safetensors_header(tensors, metadata, offsets);
+  std::string header = make_safetensors_header(tensors, metadata, offsets);
   impl_ = std::make_unique<Impl>(path);
+  impl_->header = std::move(header);
   impl_->offsets = std::move(offsets);
   for (const auto& tensor : tensors) impl_->missing.emplace(tensor.name, tensor.bytes());
-  impl_->file.write(0, std::as_bytes(std::span(header)));
+  impl_->file.write(0, std::as_bytes(std::span(impl_->header)));
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
+
+const std::string& SafetensorsWriter::header() const { return impl_->header; }
 
 void SafetensorsWriter::write(const std::string& name, std::span<const std::byte> data) {
   const auto found = impl_->missing.find(name);

@@ -68,6 +68,8 @@ class SafetensorsWriter {
   // In any order, each once, whole.
   void write(const std::string& name, std::span<const std::byte> data);
   void finish();  // throws InternalError when a tensor is missing
+  // Length and header as they stand in the file, before the first tensor: for digests.
+  const std::string& header() const;
 
  private:
   struct Impl;

@@ -20,14 +20,6 @@ namespace {
   throw InputError(ExitCode::kIo, fmt::format("{} {}: {}", what, path, std::strerror(error)));
 }
 
-// Makes the rename itself survive a power cut.
-void sync_folder(const std::filesystem::path& folder) {
-  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) fail("cannot open folder", folder.string(), errno);
-  if (::fsync(fd.get()) != 0 && errno != EINVAL)
-    fail("cannot flush folder", folder.string(), errno);
-}
-
 void write_all(Descriptor& fd, const std::string& path, std::string_view content) {
   while (!content.empty()) {
     const ssize_t n = ::write(fd.get(), content.data(), content.size());
@@ -115,7 +107,14 @@ void write_file_atomically(const std::string& path, std::string_view content) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder(folder);
+  sync_folder(folder.string());
+}
+
+void sync_folder(const std::string& folder) {
+  const Descriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) fail("cannot open folder", folder, errno);
+  // Some file systems cannot; the rename stands all the same.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail("cannot flush folder", folder, errno);
 }
 
 void require_space(const std::string& folder, Bytes need, std::string_view advice) {

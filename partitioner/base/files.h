@@ -44,6 +44,10 @@ std::string read_file(const std::string& path, int64_t max_bytes,
 // says what failed. What is there and no regular file (a device, a pipe, a folder) is refused.
 void write_file_atomically(const std::string& path, std::string_view content);
 
+// Flushes the names in a folder to the disk: makes a rename survive a power cut. Throws
+// InputError(kIo).
+void sync_folder(const std::string& folder);
+
 // Throws InputError(kIo), which ends in `advice`, when the file system of `folder` has less than
 // `need` for this user, or does not say.
 void require_space(const std::string& folder, Bytes need, std::string_view advice);

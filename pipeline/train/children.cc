@@ -98,7 +98,8 @@ std::string manifest_note(const TrainOptions& options) { return options.out + "/
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
   return run_as_child(environment, [&](const std::atomic<bool>&) {
     const char* role = std::getenv(kRoleVariable);
-    const Job job = load_job(options);
+    Job job = load_job(options);
+    if (const char* checkpoint = std::getenv(kCheckpointVariable)) job.checkpoint = checkpoint;
     const bool encodes = role != nullptr && std::string_view(role) == kEncoderRole;
     return encodes ? encode(job, environment.page) : train(job, environment);
   });

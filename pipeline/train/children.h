@@ -13,6 +13,8 @@ namespace stagecraft {
 
 // Tells a child what it is; set by the launcher's caller.
 inline constexpr char kRoleVariable[] = "STAGECRAFT_ROLE";
+// The checkpoint to go on from, or empty; set likewise, so that all ranks take the same.
+inline constexpr char kCheckpointVariable[] = "STAGECRAFT_CHECKPOINT";
 inline constexpr char kEncoderRole[] = "encoder";
 inline constexpr char kRankRole[] = "rank";
 

@@ -19,6 +19,7 @@ struct Job {
   Plan plan;
   BlockGraph graph;
   ResolvedPlan resolved;
+  std::string checkpoint;  // to go on from, chosen by the launcher's process; empty: none
 };
 
 // Throws ConfigError (3 or 4) for the plan and model files, and for a precision that CPU ranks do

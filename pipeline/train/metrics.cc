@@ -5,11 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <string_view>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/files.h"
 #include "pipeline/train/console.h"
 
 namespace stagecraft {
@@ -57,6 +61,20 @@ void MetricsFile::write(const StepMetrics& metrics) {
       throw InputError(ExitCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
     done += static_cast<size_t>(count);
   }
+}
+
+void keep_metrics_before(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return;
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    int64_t of_line = -1;
+    constexpr std::string_view kBegin = "{\"step\":";
+    if (file.eof() || !line.starts_with(kBegin)) continue;
+    std::from_chars(line.data() + kBegin.size(), line.data() + line.size(), of_line);
+    if (of_line >= 0 && of_line < step) kept += line + '\n';
+  }
+  write_file_atomically(path, kept);
 }
 
 ProgressLine::ProgressLine(int64_t steps)

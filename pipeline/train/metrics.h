@@ -33,6 +33,10 @@ class MetricsFile {
   Descriptor descriptor_;
 };
 
+// Leaves the lines of steps before `step`, which are not done again; a line cut short by a crash
+// goes. Does nothing when there is no file. Throws InputError(kIo).
+void keep_metrics_before(const std::string& path, int64_t step);
+
 // One line that rewrites itself on a terminal; plain lines elsewhere, at most one a second and
 // always the last.
 class ProgressLine {

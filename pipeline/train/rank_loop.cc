@@ -11,6 +11,7 @@
 
 #include "partitioner/base/error.h"
 #include "partitioner/plan/measured.h"
+#include "pipeline/checkpoint/folder.h"
 #include "pipeline/exec/autograd_runner.h"
 #include "pipeline/exec/optimizer.h"
 #include "pipeline/exec/rank_executor.h"
@@ -18,12 +19,15 @@
 #include "pipeline/exec/tracking_allocator.h"
 #include "pipeline/profile/profiler.h"
 #include "pipeline/train/audit.h"
+#include "pipeline/train/checkpoint_state.h"
+#include "pipeline/train/checkpointing.h"
 #include "pipeline/train/console.h"
 #include "pipeline/train/handshake.h"
 #include "pipeline/train/loop_control.h"
 #include "pipeline/train/measured_trace.h"
 #include "pipeline/train/metrics.h"
 #include "pipeline/train/resources.h"
+#include "pipeline/train/resume.h"
 #include "pipeline/train/trained_weights.h"
 
 namespace stagecraft {
@@ -42,6 +46,7 @@ struct StepFacts {
   double loss_sum = 0;  // over this rank's samples; only the last stage has any
   int64_t stop = 0;
   int64_t peak_bytes = 0;
+  int64_t part_written = 0;  // of the checkpoint that is being written
 };
 
 // Summed in batch order, so that the value does not depend on the pipeline.
@@ -67,10 +72,22 @@ class Loop {
     at::set_num_threads(job_.options.threads_per_rank);
     base_ = resident_now();
     const auto weights = open_weights(job_, WeightUse::kTraining);
-    shake_hands(*weights);
+    CheckpointManifest run = describe_run(job_, *weights, data_identity_);
+    CheckpointManifest checkpoint;
+    if (!job_.checkpoint.empty()) {
+      checkpoint = read_checkpoint_manifest(job_.checkpoint);
+      require_same_run(checkpoint, run, job_, job_.checkpoint);
+    }
+    first_step_ = steps_done_ = run.steps = checkpoint.steps;
+    shake_hands(*weights, job_.checkpoint.empty() ? "none" : manifest_digest(checkpoint));
     control_.enter(Section::kLoad);
     RankParameters parameters(job_.graph, job_.resolved.placement, comm_.rank(), *weights,
                               [this] { control_.beat(); });
+    if (!job_.checkpoint.empty()) {
+      load_trained_state(job_.graph, job_.checkpoint, checkpoint, parameters,
+                         [this] { control_.beat(); });
+    }
+    Checkpointing checkpoints(job_, parameters, std::move(run), control_);
     const ExecutionPlan plan{job_.graph,
                              job_.resolved.placement,
                              job_.resolved.schedule,
@@ -88,10 +105,11 @@ class Loop {
     };
     LoopEnd end = LoopEnd::kNotStarted;
     if (evaluate(executor, "before") && !stop_wanted())
-      end = train(executor, parameters, *observer);
+      end = train(executor, parameters, *observer, checkpoints);
     executor.times = nullptr;
     if (end == LoopEnd::kFinished) evaluate(executor, "after");
     if (end != LoopEnd::kNotStarted) {
+      checkpoints.finish(steps_done_);
       write_measurements(parameters);
       control_.enter(Section::kSave);
       save_trained_parts({.graph = job_.graph,
@@ -107,7 +125,7 @@ class Loop {
   }
 
  private:
-  void shake_hands(const WeightSource& weights) {
+  void shake_hands(const WeightSource& weights, const std::string& checkpoint) {
     const TrainOptions& options = job_.options;
     const OptimizerConfig& optimizer = options.optimizer;
     control_.enter(Section::kConnect);
@@ -118,6 +136,8 @@ class Loop {
                   {"data", data_identity_},
                   {"seed", std::to_string(options.seed)},
                   {"steps", std::to_string(options.steps)},
+                  {"checkpoint", checkpoint},
+                  {"steps between checkpoints", std::to_string(options.save_every)},
                   {"evaluation batches", std::to_string(options.evaluate_batches)},
                   {"caption dropout", fmt::format("{}", options.caption_dropout)},
                   {"threads", std::to_string(at::get_num_threads())},
@@ -128,7 +148,8 @@ class Loop {
     compare_with_all_ranks(facts, control_.channel());
   }
 
-  LoopEnd train(RankExecutor& executor, RankParameters& parameters, StepObserver& observer) {
+  LoopEnd train(RankExecutor& executor, RankParameters& parameters, StepObserver& observer,
+                Checkpointing& checkpoints) {
     const TrainOptions& options = job_.options;
     std::optional<MetricsFile> file;
     std::optional<ProgressLine> line;
@@ -142,7 +163,7 @@ class Loop {
       executor.times = &times_;
     }
     TrackingAllocator::reset_peak();
-    for (int64_t step = 0; step < options.steps; ++step) {
+    for (int64_t step = first_step_; step < options.steps; ++step) {
       control_.begin_step(step);
       const double start = seconds_now(), cpu_start = process_cpu_seconds();
       const auto draws = order.batch_of_step(job_.plan.train.batch, step);
@@ -160,9 +181,11 @@ class Loop {
           control_.gather_plain(fmt::format("end of step {}", step),
                                 StepFacts{.loss_sum = sum_of(output.sample_losses),
                                           .stop = stop_.load() ? 1 : 0,
-                                          .peak_bytes = TrackingAllocator::peak().count});
+                                          .peak_bytes = TrackingAllocator::peak().count,
+                                          .part_written = checkpoints.part_written()});
+      steps_done_ = step + 1;
       const double seconds = seconds_now() - start;
-      if (step > 0 || options.steps == 1) {
+      if (step > first_step_ || options.steps == first_step_ + 1) {
         ++measured_steps_;
         busy_seconds_ += output.busy.seconds();
         busy_cpu_seconds_ += output.busy_cpu.seconds();
@@ -175,14 +198,16 @@ class Loop {
                           .seconds = seconds,
                           .samples = job_.plan.train.batch,
                           .fullest_rank = {}};
-      bool stop = false;
+      bool stop = false, all_written = true;
       for (const StepFacts& fact : facts) {
         metrics.loss += fact.loss_sum / static_cast<double>(draws.size());
         metrics.fullest_rank = std::max(metrics.fullest_rank, Bytes{fact.peak_bytes});
         stop = stop || fact.stop != 0;
+        all_written = all_written && fact.part_written != 0;
       }
       if (file) file->write(metrics);
       if (line) line->show(metrics);
+      checkpoints.end_of_step(steps_done_, all_written, !stop && steps_done_ < options.steps);
       if (stop) {
         if (line) line->finish();
         peak_ = TrackingAllocator::peak();
@@ -269,6 +294,8 @@ class Loop {
   PeakMemory peak_in_blocks_;
   Bytes peak_;  // of the training steps
   Resident base_;
+  int64_t first_step_ = 0;  // behind those that the checkpoint holds
+  int64_t steps_done_ = 0;
   int64_t measured_steps_ = 0;
   double busy_seconds_ = 0, busy_cpu_seconds_ = 0, step_seconds_ = 0, cpu_seconds_ = 0;
 };

@@ -15,11 +15,15 @@
 
 #include "partitioner/base/descriptor.h"
 #include "partitioner/plan/report.h"
+#include "pipeline/checkpoint/folder.h"
+#include "pipeline/dataset/dataset.h"
 #include "pipeline/launch/launcher.h"
 #include "pipeline/train/audit_folder.h"
 #include "pipeline/train/children.h"
 #include "pipeline/train/console.h"
 #include "pipeline/train/job.h"
+#include "pipeline/train/metrics.h"
+#include "pipeline/train/resume.h"
 #include "pipeline/train/trained_weights.h"
 
 namespace stagecraft {
@@ -69,6 +73,14 @@ Descriptor lock_output(const std::string& folder) {
 }
 
 void refuse_finished_output(const Job& job) {
+  if (!job.options.resume.empty()) return;
+  const auto checkpoints = list_checkpoints(checkpoints_folder(job.options.out));
+  if (!checkpoints.empty()) {
+    throw Error(ExitCode::kOutputInUse,
+                fmt::format("--out {}: holds checkpoints, the newest of step {}; go on with "
+                            "--resume auto, or choose another folder",
+                            job.options.out, checkpoints.front().steps));
+  }
   if (!has_trained_parts(job.graph, job.options.out)) return;
   throw Error(ExitCode::kOutputInUse,
               fmt::format("--out {}: holds trained weights already; choose another folder",
@@ -113,10 +125,15 @@ void set_aside(const std::string& out, const std::string& name) {
   }
 }
 
-// Metrics and measurements are of this run alone; beside them lies its plan.
-void begin_record(const Job& job) {
+// Measurements are of this run alone, metrics of all the steps that led to its weights; beside them
+// lies its plan.
+void begin_record(const Job& job, const ResumePoint& from) {
   const std::string &out = job.options.out, copy = out + "/plan.yaml";
-  set_aside(out, "metrics.jsonl");
+  if (from.folder.empty()) {
+    set_aside(out, "metrics.jsonl");
+  } else {
+    keep_metrics_before(out + "/metrics.jsonl", from.steps);
+  }
   set_aside(out, "measured.json");
   std::error_code ignored;
   if (fs::equivalent(job.options.plan, copy, ignored)) return;
@@ -156,19 +173,24 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
   require_folder("--data", options.data, "prompt.json");
   require_folder("--weights", options.weights);
   require_folder("--tokenizer", options.tokenizer);
-  open_weights(job, WeightUse::kEverything);
+  const auto weights = open_weights(job, WeightUse::kEverything);
   const Descriptor lock = lock_output(options.out);
   refuse_finished_output(job);
   tell_what_the_plan_overrides(job);
   warn_about_crowded_cores(job);
   if (!options.audit.empty()) say(start_audit(job));
+  ResumePoint from;
+  if (!options.resume.empty()) {
+    const std::string data_identity = read_dataset(options.data).index_hash;
+    from = choose_checkpoint(job, describe_run(job, *weights, data_identity));
+  }
 
   const std::chrono::milliseconds stall_limit(options.timeout_seconds * 1000);
   const auto run = [&](const char* role, int ranks, std::vector<std::string> labels) {
     return launch({.command = command,
                    .ranks = ranks,
                    .labels = std::move(labels),
-                   .environment = {{kRoleVariable, role}},
+                   .environment = {{kRoleVariable, role}, {kCheckpointVariable, from.folder}},
                    .threads_per_rank = options.threads_per_rank,
                    .stall_limit = stall_limit,
                    .grace_limit = std::max(LaunchOptions{}.grace_limit, stall_limit)});
@@ -179,7 +201,8 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
     throw Error(encoded.asked_to_stop,
                 "stopped before training; what was encoded stays in the cache");
   }
-  begin_record(job);
+  prepare_checkpoint_folder(job, from);
+  begin_record(job, from);
   const LaunchResult trained =
       run(kRankRole, job.resolved.placement.ranks(), stage_labels(job.resolved.placement));
 

@@ -30,7 +30,14 @@ struct TrainOptions {
   int64_t timeout_seconds = 600;     // of any single wait for a peer
   std::string audit;                 // folder for audit files; empty: none
   std::vector<int64_t> audit_steps;  // ascending, each below `steps`
+  int64_t save_every = 0;            // steps between checkpoints; 0: none while it trains
+  int64_t keep_last = 2;             // newest checkpoints kept
+  int64_t keep_every = 0;            // and those of every so many steps; 0: none
+  std::string resume;                // "auto", or a checkpoint's folder; empty: from the beginning
   std::string trace;                 // file for the last step's timeline; empty: none
+
+  // Whether the run leaves a checkpoint when it ends or is stopped.
+  bool wants_checkpoints() const { return save_every > 0 || !resume.empty(); }
 };
 
 }  // namespace stagecraft

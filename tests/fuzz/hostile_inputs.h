@@ -250,6 +250,7 @@ inline std::vector<Hostile> hostile_inputs() {
   add_json(all, "cost_table", 4 * kMiB);
   add_json(all, "measured", 4 * kMiB);
   add_json(all, "manifest", kMiB);
+  add_json(all, "checkpoint_manifest", kMiB);
   add_json(all, "weight_index", 4 * kMiB);
   add_json(all, "tokenizer_json", 6 * kMiB);
   all.push_back({"weight_index", "names", [] {

@@ -1,0 +1,120 @@
+// The trained state of a rank's parameters through the files of a checkpoint.
+#include "pipeline/train/checkpoint_state.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "partitioner/base/random.h"
+#include "pipeline/checkpoint/folder.h"
+#include "pipeline/checkpoint/part_writer.h"
+#include "tests/support/small_model.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/training_world.h"
+
+namespace stagecraft {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointState : public ::testing::TestWithParam<TrainableConfig> {
+ protected:
+  // A rank as it starts, and with every number of its trained state drawn anew.
+  RankParameters fresh(int stages, int rank) const {
+    return {graph_, contiguous_placement(graph_, stages), rank, *training_weights()};
+  }
+  static void draw(RankParameters& parameters) {
+    for (ParameterSlot& slot : parameters.slots()) {
+      if (!slot.trained) continue;
+      const auto key = static_cast<uint64_t>(slot.canonical);
+      uint64_t purpose = 0;
+      for (at::Tensor* tensor : {&slot.weight, &slot.exp_avg, &slot.exp_avg_sq, &slot.steps}) {
+        fill_normal(
+            {.seed = 5, .index = purpose++, .sample = key, .purpose = "state"},
+            {static_cast<float*>(tensor->data_ptr()), static_cast<size_t>(tensor->numel())});
+      }
+    }
+  }
+  static void add_state(const RankParameters& parameters, std::map<std::string, at::Tensor>& all) {
+    for (const ParameterSlot& slot : parameters.slots()) {
+      if (!slot.owned || !slot.trained) continue;
+      const std::string& name = slot.param->name;
+      all[name] = slot.weight.detach();
+      all[name + " m"] = slot.exp_avg;
+      all[name + " v"] = slot.exp_avg_sq;
+      all[name + " n"] = slot.steps;
+    }
+  }
+  std::map<std::string, at::Tensor> save_from(int stages) const {
+    std::map<std::string, at::Tensor> all;
+    CheckpointManifest manifest;
+    manifest.steps = 9;
+    std::vector<RankParameters> ranks;
+    for (int rank = 0; rank < stages; ++rank) {
+      RankParameters& parameters = ranks.emplace_back(fresh(stages, rank));
+      draw(parameters);
+      add_state(parameters, all);
+      PartWriter writer;
+      writer.start(root_, manifest.steps, copy_trained_state(graph_, parameters));
+      const auto files = writer.wait();
+      manifest.files.insert(manifest.files.end(), files.begin(), files.end());
+    }
+    std::sort(manifest.files.begin(), manifest.files.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    commit_checkpoint(root_, manifest);
+    return all;
+  }
+  std::map<std::string, at::Tensor> load_into(int stages) const {
+    const std::string folder = root_ + "/" + checkpoint_name(9);
+    const CheckpointManifest manifest = verify_checkpoint(folder);
+    std::map<std::string, at::Tensor> all;
+    for (int rank = 0; rank < stages; ++rank) {
+      RankParameters parameters = fresh(stages, rank);
+      load_trained_state(graph_, folder, manifest, parameters);
+      add_state(parameters, all);
+    }
+    return all;
+  }
+
+  void SetUp() override { prepare_checkpoints(root_); }
+
+  TempFolder folder_;
+  const std::string root_ = folder_.file("out/checkpoints");
+  const ModelConfig model_ = small_model();
+  const BlockGraph graph_ = build_training_graph(model_, 64, 64, GetParam(), "fp32");
+};
+
+TEST_P(CheckpointState, DrawnAtRandomReadsBackBitForBitOnOtherStages) {
+  const auto saved = save_from(3);
+  expect_same_bits(saved, load_into(2), "state");
+  expect_same_bits(saved, load_into(1), "state");
+  std::vector<std::string> names;
+  for (const auto& file : verify_checkpoint(root_ + "/" + checkpoint_name(9)).files) {
+    names.push_back(file.name);
+  }
+  EXPECT_EQ(names, files_of_trained_blocks(graph_));
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : saved) bytes += static_cast<int64_t>(tensor.nbytes());
+  EXPECT_EQ(bytes_of_trained_state(graph_).count, bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(WhatTrains, CheckpointState,
+                         ::testing::Values(TrainableConfig{}, TrainableConfig{.sd_locked = false},
+                                           TrainableConfig{.only_mid_control = true},
+                                           TrainableConfig{.what = "unet"}));
+
+TEST(CheckpointCopy, DoesNotChangeWhenTrainingGoesOn) {
+  const ModelConfig model = small_model();
+  const BlockGraph graph = build_training_graph(model, 64, 64, TrainableConfig{}, "fp32");
+  RankParameters parameters(graph, contiguous_placement(graph, 1), 0, *training_weights());
+  const auto copies = copy_trained_state(graph, parameters);
+  ASSERT_FALSE(copies.empty());
+  const StoredTensor& tensor = copies.front().tensors().front();
+  const std::vector<float> before(tensor.values.begin(), tensor.values.end());
+  at::NoGradGuard no_grad;
+  for (ParameterSlot& slot : parameters.slots()) slot.weight.add_(1);
+  EXPECT_EQ(before, std::vector<float>(tensor.values.begin(), tensor.values.end()));
+}
+
+}  // namespace
+}  // namespace stagecraft
