@@ -221,6 +221,10 @@ ExitCode run_session(const TrainOptions& options, const std::vector<std::string>
     reason += saved ? fmt::format("; what was trained so far is in {}", options.out)
                     : "; nothing was trained yet";
   }
+  const auto checkpoints = list_checkpoints(checkpoints_folder(options.out));
+  if (!checkpoints.empty()) {
+    reason += fmt::format("; go on from step {} with --resume auto", checkpoints.front().steps);
+  }
   throw Error(trained.code, reason);
 }
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 
 #include "tests/support/running_program.h"
@@ -45,6 +47,27 @@ class ResumeMultiProcess : public AuditedRun {
     content[content.size() / 2] = static_cast<char>(content[content.size() / 2] ^ 4);
     std::ofstream(path, std::ios::binary) << content;
   }
+  // Of two ranks, with far more steps than a test waits for.
+  std::unique_ptr<RunningProgram> start_long_training(const std::string& out,
+                                                      int save_every) const {
+    std::vector<std::string> command = {STAGECRAFT_BIN_DIR "/pipetrain"};
+    for (const auto& [flag, value] :
+         std::map<std::string, std::string>{{"--plan", plan_for(2)},
+                                            {"--config", folder_.file("train.yaml")},
+                                            {"--weights", weights()},
+                                            {"--data", inputs() + "/data"},
+                                            {"--out", folder_.file(out)},
+                                            {"--steps", "100000"},
+                                            {"--save-every", std::to_string(save_every)}}) {
+      command.insert(command.end(), {flag, value});
+    }
+    return std::make_unique<RunningProgram>(command, folder_.file("errors"));
+  }
+  static void wait_for(const std::function<bool()>& holds) {
+    const auto end = Clock::now() + std::chrono::seconds(60);
+    while (!holds() && Clock::now() < end) ::usleep(2000);
+    ASSERT_TRUE(holds());
+  }
   // A file of a block that trains.
   static std::string a_file_of(const std::string& checkpoint) {
     return checkpoint + "/controlnet.conv_in.safetensors";
@@ -78,34 +101,32 @@ TEST_F(ResumeMultiProcess, SavingChangesNothingAndKeepsWhatIsAskedFor) {
 }
 
 TEST_F(ResumeMultiProcess, AfterSigtermTheRunGoesOnAsIfNothingHadHappened) {
-  const std::string plan = plan_for(2), out = folder_.file("stopped");
-  std::vector<std::string> command = {STAGECRAFT_BIN_DIR "/pipetrain"};
-  for (const auto& [flag, value] :
-       std::map<std::string, std::string>{{"--plan", plan},
-                                          {"--config", folder_.file("train.yaml")},
-                                          {"--weights", weights()},
-                                          {"--data", inputs() + "/data"},
-                                          {"--out", out},
-                                          {"--steps", "100000"},
-                                          {"--save-every", "1000"}}) {
-    command.insert(command.end(), {flag, value});
-  }
-  RunningProgram run(command, folder_.file("errors"));
-  const auto has_stepped = [&] {
-    return fs::exists(out + "/metrics.jsonl") && !fs::is_empty(out + "/metrics.jsonl");
-  };
-  for (const auto end = Clock::now() + std::chrono::seconds(60);
-       !has_stepped() && Clock::now() < end;) {
-    ::usleep(5000);
-  }
-  ::kill(run.pid(), SIGTERM);
-  ASSERT_EQ(run.wait(std::chrono::seconds(60)), 143) << run.errors();
+  const std::string out = folder_.file("stopped");
+  const auto run = start_long_training("stopped", 1000);
+  wait_for(
+      [&] { return fs::exists(out + "/metrics.jsonl") && !fs::is_empty(out + "/metrics.jsonl"); });
+  ::kill(run->pid(), SIGTERM);
+  ASSERT_EQ(run->wait(std::chrono::seconds(60)), 143) << run->errors();
   const std::string numbers = numbers_of(out);
   const auto done = static_cast<int>(std::count(numbers.begin(), numbers.end(), '\n'));
   ASSERT_TRUE(fs::exists(checkpoint("stopped", done))) << done;
+  EXPECT_THAT(run->errors(), HasSubstr(fmt::format("go on from step {} with --resume", done)));
   must_train("stopped", {.stages = 2, .steps = done + 2, .flags = "--resume auto"});
   must_train("whole", {.stages = 2, .steps = done + 2, .flags = ""});
   expect_same_result("stopped", "whole");
+}
+
+TEST_F(ResumeMultiProcess, AfterAKilledRankTheRunGoesOnAsIfNothingHadHappened) {
+  const auto run = start_long_training("killed", 1);
+  wait_for([&] { return fs::exists(checkpoint("killed", 2)); });
+  ::kill(run->rank(1), SIGKILL);
+  ASSERT_EQ(run->wait(std::chrono::seconds(60)), 9) << run->errors();
+  int newest = 0;
+  while (!fs::exists(checkpoint("killed", newest))) ASSERT_LT(++newest, 1000);
+  while (fs::exists(checkpoint("killed", newest + 1))) ++newest;
+  must_train("killed", {.stages = 2, .steps = newest + 2, .flags = "--resume auto"});
+  must_train("whole", {.stages = 2, .steps = newest + 2, .flags = ""});
+  expect_same_result("killed", "whole");
 }
 
 TEST_F(ResumeMultiProcess, ADamagedNewestFallsBackLoudlyToTheOneBefore) {
@@ -178,9 +199,9 @@ TEST_F(ResumeMultiProcess, AFinishedRunIsResumedToTheSameWeightsAndNotOverwritte
 TEST_F(ResumeMultiProcess, AFullDiskEndsTheRunWithoutLosingTheCheckpointBefore) {
   must_train("out", {.stages = 2, .steps = 1, .flags = "--save-every 1"});
   const std::string plan = plan_for(2);
-  // Blocks of more than 64 KiB cannot be written, sockets, logs and small files can.
+  // The larger blocks cannot be written; logs and progress pages can.
   const ProgramEnd full = run_program(
-      "ulimit -f 64; " + train_command(plan, "out", "--steps 9 --save-every 1 --resume auto"));
+      "ulimit -f 2048; " + train_command(plan, "out", "--steps 9 --save-every 1 --resume auto"));
   EXPECT_EQ(full.code, 7) << full.err;
   EXPECT_THAT(full.err,
               AllOf(HasSubstr("/checkpoints/.step_0000000"), HasSubstr("File too large")));
