@@ -1,7 +1,7 @@
 // A block's trained state in memory of its own, so that training goes on while it is written.
 //
-// Owned by one thread at a time. The memory is mapped, not taken from the heap, and goes back to
-// the system with the object: a training process keeps what its heap once held.
+// Owned by one thread at a time. The memory is mapped, not taken from the heap, and kept from one
+// save to the next: pages that a process touches for the first time cost several times the copy.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,27 @@
 
 namespace stagecraft {
 
+// Where the state is while it trains.
+struct StoredBlock {
+  std::string file;  // its name in the checkpoint
+  std::vector<StoredTensor> tensors;
+};
+
 class BlockCopy {
  public:
-  // Copies at once. Throws std::bad_alloc.
-  BlockCopy(std::string file, const std::vector<StoredTensor>& tensors);
+  BlockCopy() = default;
   BlockCopy(BlockCopy&& other) noexcept;
   BlockCopy& operator=(BlockCopy&&) = delete;
   ~BlockCopy();
 
-  const std::string& file() const { return file_; }  // its name in the checkpoint
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  // Replaces what was there. Throws std::bad_alloc.
+  void take(const StoredBlock& state);
+  const StoredBlock& state() const { return state_; }  // with the tensors of the copy
+  // The values are not needed any more: the system may have the memory if it runs short of it.
+  void release();
 
  private:
-  std::string file_;
-  std::vector<StoredTensor> tensors_;
+  StoredBlock state_;
   void* memory_ = nullptr;
   size_t bytes_ = 0;
 };

@@ -10,23 +10,23 @@ namespace stagecraft {
 
 PartWriter::~PartWriter() { cancelled_.store(true); }  // the future waits for its thread
 
-void PartWriter::start(std::string root, int64_t steps, std::vector<BlockCopy> blocks) {
+void PartWriter::start(std::string root, int64_t steps, const std::vector<StoredBlock>& blocks) {
   check(!under_way(), "a checkpoint is begun while another one is written");
   count_.store(0);
-  written_ = std::async(  // shared: its result is looked at more than once
-                 std::launch::async,
-                 [this, root = std::move(root), steps, blocks = std::move(blocks)]() mutable {
-                   const std::string folder = make_partial_checkpoint(root, steps);
-                   std::vector<CheckpointFile> files;
-                   while (!blocks.empty() && !cancelled_.load()) {
-                     const BlockCopy block = std::move(blocks.back());
-                     blocks.pop_back();
-                     files.push_back(write_block_file(folder, block.file(), block.tensors()));
-                     count_.fetch_add(1);
-                   }
-                   return files;
-                 })
-                 .share();
+  copies_.resize(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) copies_[i].take(blocks[i]);
+  const auto write = [this, root = std::move(root), steps] {
+    const std::string folder = make_partial_checkpoint(root, steps);
+    std::vector<CheckpointFile> files;
+    for (BlockCopy& copy : copies_) {
+      if (cancelled_.load()) break;
+      files.push_back(write_block_file(folder, copy.state().file, copy.state().tensors));
+      copy.release();
+      count_.fetch_add(1);
+    }
+    return files;
+  };
+  written_ = std::async(std::launch::async, write).share();  // looked at more than once
 }
 
 bool PartWriter::done() {

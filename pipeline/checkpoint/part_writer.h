@@ -20,9 +20,10 @@ class PartWriter {
   PartWriter() = default;
   ~PartWriter();  // gives up what is not written yet, after the file under way
 
-  // Writes each block into the folder of the unfinished checkpoint `steps` under `root`, and frees
-  // it then. Requires that nothing is under way. Does not block.
-  void start(std::string root, int64_t steps, std::vector<BlockCopy> blocks);
+  // Copies the blocks, which may change when it returns, and begins to write them into the folder
+  // of the unfinished checkpoint `steps` under `root`. Requires that nothing is under way. Blocks
+  // for the copy. Throws std::bad_alloc.
+  void start(std::string root, int64_t steps, const std::vector<StoredBlock>& blocks);
   bool under_way() const { return written_.valid(); }
   // Whether all files are on the disk. Throws what the write threw (InputError(kIo), with file and
   // reason); nothing is under way then.
@@ -32,6 +33,7 @@ class PartWriter {
   std::vector<CheckpointFile> wait(const std::function<void()>& on_progress = {});
 
  private:
+  std::vector<BlockCopy> copies_;  // the thread's while a save is under way
   std::atomic<int64_t> count_{0};
   std::atomic<bool> cancelled_{false};
   // Last: it waits for the thread, which uses the others.

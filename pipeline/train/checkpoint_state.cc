@@ -85,13 +85,14 @@ Bytes bytes_of_trained_state(const BlockGraph& graph) {
   return bytes;
 }
 
-std::vector<BlockCopy> copy_trained_state(const BlockGraph& graph,
-                                          const RankParameters& parameters) {
-  std::vector<BlockCopy> copies;
+std::vector<StoredBlock> trained_state(const BlockGraph& graph, const RankParameters& parameters) {
+  std::vector<StoredBlock> states;
   for (const TrainedBlock& block : trained_blocks_here(graph, parameters)) {
-    copies.emplace_back(block_file_name(block.name), state_tensors<const float>(block.slots));
+    StoredBlock& state = states.emplace_back();
+    state.file = block_file_name(block.name);
+    state.tensors = state_tensors<const float>(block.slots);
   }
-  return copies;
+  return states;
 }
 
 void load_trained_state(const BlockGraph& graph, const std::string& folder,

@@ -21,9 +21,8 @@ std::vector<std::string> files_of_trained_blocks(const BlockGraph& graph);
 // What they hold, headers aside.
 Bytes bytes_of_trained_state(const BlockGraph& graph);
 
-// Copies what this rank trains. Throws std::bad_alloc.
-std::vector<BlockCopy> copy_trained_state(const BlockGraph& graph,
-                                          const RankParameters& parameters);
+// What this rank trains, where it is: valid as long as the parameters.
+std::vector<StoredBlock> trained_state(const BlockGraph& graph, const RankParameters& parameters);
 
 // Fills this rank's trained parameters from the checkpoint in `folder`, every byte verified;
 // `on_block` after each. Throws InputError as `read_block_file`.

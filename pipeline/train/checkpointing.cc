@@ -105,7 +105,7 @@ void Checkpointing::begin(int64_t steps) {
   control_.enter(Section::kSave);
   begun_ = Clock::now();
   under_way_ = steps;
-  writer_.start(root_, steps, copy_trained_state(job_.graph, parameters_));
+  writer_.start(root_, steps, trained_state(job_.graph, parameters_));
 }
 
 // All ranks' parts are on the disk when the gather ends.

@@ -106,7 +106,7 @@ TEST_F(CheckpointCommit, KeepsTheLastAndThoseOfEverySoManySteps) {
 TEST_F(CheckpointCommit, AHalfWrittenOneIsNoneAndGoesAtTheNextStart) {
   make_checkpoint(root_, 3);
   PartWriter writer;
-  writer.start(root_, 4, copies_at(4));
+  start_writing(writer, root_, 4);
   writer.wait();
   fs::create_directory(root_ + "/.step_00000001.removed");
   fs::create_directory(root_ + "/.elsewhere");
@@ -142,12 +142,12 @@ TEST_F(CheckpointCommit, AFullDiskIsToldWithTheFileAndLosesNoEarlierCheckpoint) 
     const rlimit limit{.rlim_cur = 1000, .rlim_max = 1000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     PartWriter writer;
-    writer.start(root_, 2, copies_at(2));
+    start_writing(writer, root_, 2);
     try {
       while (!writer.done()) ::usleep(1000);
     } catch (const InputError& error) {
       const std::string text = error.what();
-      const bool named = text.find(".step_00000002.partial/net.c.safetensors") != text.npos &&
+      const bool named = text.find(".step_00000002.partial/net.a.safetensors") != text.npos &&
                          text.find("File too large") != text.npos;
       return error.code() == ExitCode::kIo && named && !writer.under_way() ? 0 : 2;
     }
@@ -161,7 +161,7 @@ TEST_F(CheckpointCommit, AFullDiskIsToldWithTheFileAndLosesNoEarlierCheckpoint) 
 TEST_F(CheckpointCommit, AFolderThatIsGoneIsAnErrorOfTheDisk) {
   fs::remove_all(root_);
   PartWriter writer;
-  writer.start(root_, 2, copies_at(2));
+  start_writing(writer, root_, 2);
   const CaughtError error = caught([&] { writer.wait(); });
   EXPECT_EQ(error.code, ExitCode::kIo);
   EXPECT_THAT(error.message, HasSubstr(".step_00000002.partial: cannot make the folder"));
@@ -172,7 +172,7 @@ TEST_F(CheckpointCommit, AFolderThatIsGoneIsAnErrorOfTheDisk) {
 TEST_F(CheckpointCommit, AWriterThatGoesWhileItWritesLeavesNoCheckpoint) {
   {
     PartWriter writer;
-    writer.start(root_, 2, copies_at(2));
+    start_writing(writer, root_, 2);
   }
   EXPECT_TRUE(steps_kept(root_).empty());
 }

@@ -45,13 +45,17 @@ std::vector<StateTensor<Value>> tensors_of(const std::string& name, Block& block
   return tensors;
 }
 
-inline std::vector<BlockCopy> copies_at(int64_t steps, size_t size = 200) {
-  std::vector<BlockCopy> copies;
-  for (const std::string& name : kMadeBlocks) {
-    const MadeBlock block = made_block(steps, name, size);
-    copies.emplace_back(block_file_name(name), tensors_of<const float>(name, block));
+// Begins to write the state of all blocks after so many steps.
+inline void start_writing(PartWriter& writer, const std::string& root, int64_t steps,
+                          size_t size = 200) {
+  std::vector<MadeBlock> blocks;
+  for (const std::string& name : kMadeBlocks) blocks.push_back(made_block(steps, name, size));
+  std::vector<StoredBlock> states(blocks.size());
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    states[b].file = block_file_name(kMadeBlocks[b]);
+    states[b].tensors = tensors_of<const float>(kMadeBlocks[b], blocks[b]);
   }
-  return copies;
+  writer.start(root, steps, states);
 }
 
 inline CheckpointManifest made_manifest(int64_t steps, std::vector<CheckpointFile> files) {
@@ -68,7 +72,7 @@ inline CheckpointManifest made_manifest(int64_t steps, std::vector<CheckpointFil
 // Commits a checkpoint and returns its folder.
 inline std::string make_checkpoint(const std::string& root, int64_t steps, size_t size = 200) {
   PartWriter writer;
-  writer.start(root, steps, copies_at(steps, size));
+  start_writing(writer, root, steps, size);
   commit_checkpoint(root, made_manifest(steps, writer.wait()));
   return root + "/" + checkpoint_name(steps);
 }
