@@ -183,7 +183,7 @@ int StageTable::find_edge(int from, int to) const {
   return found != end && found->to == to ? static_cast<int>(found - edges_.begin()) : -1;
 }
 
-int64_t StageTable::bytes_between(int a, int b, UnitSet Product::*users) const {
+int64_t StageTable::bytes_between(int a, int b, UnitSet Product::* users) const {
   const UnitSet there = stage(b);
   int64_t sum = 0;
   for (int u : stage(a).members())

@@ -83,7 +83,7 @@ class StageTable {
     int64_t bytes = 0;
     UnitSet readers, givers;
   };
-  int64_t bytes_between(int a, int b, UnitSet Product::*users) const;
+  int64_t bytes_between(int a, int b, UnitSet Product::* users) const;
   void note_products();
   void note_least_times();
   void make_edges();
