@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kNodesOfOutlook = 500'000;
 
 std::string change_text(Bytes now, Bytes then) {
-  return now == then  ? std::string("as much")
-         : then > now ? mib_text(then - now) + " more"
-                      : mib_text(now - then) + " less";
+  const std::string change = mib_text(then > now ? then - now : now - then);
+  if (change == mib_text(Bytes{})) return "as much";
+  return fmt::format("{} {}", change, then > now ? "more" : "less");
 }
 
 int64_t reruns_of(const FrontPlan& plan) {
