@@ -1,8 +1,7 @@
 #include "partitioner/schedule/flow.h"
 
-#include <algorithm>
-
 #include "partitioner/base/error.h"
+#include "partitioner/base/sorted.h"
 
 namespace stagecraft {
 namespace {
@@ -10,11 +9,7 @@ namespace {
 std::vector<std::vector<int>> needs_of(const std::vector<Hop>& hops, int stages) {
   std::vector<std::vector<int>> needs(stages);
   for (const Hop& hop : hops) needs[hop.to_stage].push_back(hop.from_stage);
-  for (std::vector<int>& from : needs) {
-    std::ranges::sort(from);
-    const auto repeated = std::ranges::unique(from);
-    from.erase(repeated.begin(), repeated.end());
-  }
+  for (std::vector<int>& from : needs) sort_and_unique(from);
   return needs;
 }
 
@@ -47,9 +42,7 @@ Flow derive_flow(const BlockGraph& graph, const Placement& placement) {
       for (int v : graph.blocks[b].inputs) read.emplace_back(v, s);
     }
   }
-  std::ranges::sort(read);
-  const auto repeated = std::ranges::unique(read);
-  read.erase(repeated.begin(), repeated.end());
+  sort_and_unique(read);
   for (auto [v, s] : read) {
     const int producer = graph.values[v].producer;
     if (producer < 0) continue;  // every rank reads or draws it for itself

@@ -70,11 +70,9 @@ int64_t ChainSteps::step(const Chain& chain, const std::vector<int64_t>& backwar
   transfer.reserve(pattern->schedule.messages.size());
   for (const Message& m : pattern->schedule.messages) {
     const auto& bytes = m.direction == Direction::kForward ? forward : backward;
-    const int64_t of_sample = bytes[m.src_stage * p + m.dst_stage] / table_.costs().micro_batch();
-    transfer.push_back(
-        transfer_time(target_.cluster.between(m.src_rank, m.dst_rank),
-                      Bytes{of_sample * (m.micro_batch == last ? pace_.last : pace_.first)})
-            .count);
+    transfer.push_back(transfer_between(table_, target_, m.src_rank, m.dst_rank,
+                                        bytes[m.src_stage * p + m.dst_stage],
+                                        m.micro_batch == last ? pace_.last : pace_.first));
   }
   StepClock::Times times;
   pattern->clock.run(compute, transfer, times);

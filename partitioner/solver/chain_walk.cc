@@ -6,6 +6,8 @@
 #include <random>
 #include <utility>
 
+#include "partitioner/base/sorted.h"
+
 namespace stagecraft {
 namespace {
 
@@ -102,9 +104,7 @@ ChainWalk::ChainWalk(const StageTable& table, std::vector<int> class_of_rank, St
       for (const int c : next[b])
         if (c != a) near_[a].push_back(c);
     }
-    std::ranges::sort(near_[a]);
-    const auto repeated = std::ranges::unique(near_[a]);
-    near_[a].erase(repeated.begin(), repeated.end());
+    sort_and_unique(near_[a]);
   }
 }
 

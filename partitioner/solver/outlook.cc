@@ -48,21 +48,18 @@ class Outlook {
   void micro_batch_more() {
     const int64_t batch = request_.options.batch, more = batch + chosen_.micro_batch;
     const Solution& solution = chosen_.solution;
-    const int stages = solution.placement.stages();
-    std::vector<int> ranks(stages);
-    std::iota(ranks.begin(), ranks.end(), 0);
-    Cluster used = cluster_.select(ranks);
+    Cluster capped = cluster_;
     for (size_t r = 0; r < request_.options.memory_caps.size(); ++r)
-      used.devices[r].memory = request_.options.memory_caps[r];
-    const ClusterCosts costs = costs_.select(ranks);
+      capped.devices[r].memory = request_.options.memory_caps[r];
     const std::vector<int64_t> sizes = micro_batch_sizes(more, chosen_.micro_batch);
     const Schedule schedule = make_schedule(chosen_.schedule, graph_, solution.placement, sizes);
     const std::vector<RankMemory> memory =
-        predict_memory(graph_, solution.placement, costs, used.devices, schedule, sizes);
-    const Nanos step = simulate(graph_, solution.placement, costs, used, schedule, sizes).makespan;
+        predict_memory(graph_, solution.placement, costs_, capped.devices, schedule, sizes);
+    const Nanos step =
+        simulate(graph_, solution.placement, costs_, capped, schedule, sizes).makespan;
     const std::string what = fmt::format("a micro-batch more (batch {})", more);
-    for (int r = 0; r < stages; ++r) {
-      const Bytes over = memory[r].total() - used.devices[r].memory;
+    for (size_t r = 0; r < memory.size(); ++r) {
+      const Bytes over = memory[r].total() - capped.devices[r].memory;
       if (over.count <= 0) continue;
       lines_.push_back(fmt::format("{}: does not fit with these stages, rank {} lacks {}", what, r,
                                    mib_text(over)));
@@ -124,11 +121,9 @@ class Outlook {
       if (pair.first == last) wider_cluster.exceptions[{stages, pair.second}] = link;
       if (pair.second == last) wider_cluster.exceptions[{pair.first, stages}] = link;
     }
-    std::vector<CostTable> tables;
-    for (int kind = 0; kind < costs_.kinds(); ++kind) tables.push_back(costs_.of_kind(kind));
-    std::vector<int> kinds;
-    for (int r = 0; r < stages; ++r) kinds.push_back(costs_.kind_of_rank(r));
-    kinds.push_back(kinds.back());
+    std::vector<int> ranks(stages + 1);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    ranks.back() = last;
     SolverOptions options = request_.options;
     options.stages = stages + 1;
     options.schedule = chosen_.schedule;
@@ -136,7 +131,7 @@ class Outlook {
     options.limits = options.limits.part(kNodesOfOutlook);
     if (!options.memory_caps.empty()) options.memory_caps.push_back(options.memory_caps.back());
     const std::string what = fmt::format("a device more ({})", cluster_.devices.back().name);
-    const ClusterCosts wider_costs(std::move(tables), std::move(kinds));
+    const ClusterCosts wider_costs = costs_.select(ranks);
     const StageTable table(graph_, wider_costs);
     if (options.stages > table.units()) return;
     const std::optional<Solution> wider = try_solve(table, wider_cluster, options);

@@ -26,10 +26,11 @@ void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratc
   const int count = static_cast<int>(stages.size());
   const int node = table_.edge(stages.back().edge).to, last = table_.nodes() - 1;
   const auto need = [&](int from, int to, int64_t bytes, Need& result) {
-    const Link& link = target_.cluster.between(stages[from].rank, stages[to].rank);
-    const int64_t of_sample = bytes / table_.costs().micro_batch();
-    result.first = transfer_time(link, Bytes{of_sample * pace_.first}).count;
-    result.last = transfer_time(link, Bytes{of_sample * pace_.last}).count;
+    const auto time = [&](int64_t samples) {
+      return transfer_between(table_, target_, stages[from].rank, stages[to].rank, bytes, samples);
+    };
+    result.first = time(pace_.first);
+    result.last = time(pace_.last);
   };
   scratch.progress_.resize(count);
   int last_with_backward = -1;

@@ -14,7 +14,6 @@ constexpr int64_t kMostActions = 5'000'000, kMostPairActions = 2'000'000;
 
 struct Move {
   int block = 0, stage = 0;
-  bool operator==(const Move&) const = default;
 };
 using Moves = std::vector<Move>;
 

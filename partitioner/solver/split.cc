@@ -93,6 +93,13 @@ class Recompute {
 
 }  // namespace
 
+int64_t transfer_between(const StageTable& table, const SplitTarget& target, int from_rank,
+                         int to_rank, int64_t bytes, int64_t samples) {
+  return transfer_time(target.cluster.between(from_rank, to_rank),
+                       Bytes{bytes / table.costs().micro_batch() * samples})
+      .count;
+}
+
 Placement placement_of(const StageTable& table, const Chain& chain) {
   Placement placement;
   placement.stage_of_block.assign(table.graph().blocks.size(), -1);

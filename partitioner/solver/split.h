@@ -49,6 +49,10 @@ struct Split {
   int64_t excess(const SplitTarget& target) const;
 };
 
+// ns that `bytes`, of a micro-batch of the table's size, take from rank to rank for `samples`.
+int64_t transfer_between(const StageTable& table, const SplitTarget& target, int from_rank,
+                         int to_rank, int64_t bytes, int64_t samples);
+
 Placement placement_of(const StageTable& table, const Chain& chain);  // nothing runs again
 
 // Stage s of `target`, as the memory bound sees it.

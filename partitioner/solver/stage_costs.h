@@ -43,6 +43,7 @@ class StageCosts {
   // Time of the unit's blocks, replicated ones left out.
   int64_t unit_forward(int unit) const { return unit_forward_[unit]; }
   int64_t unit_backward(int unit) const { return unit_backward_[unit]; }
+  bool unit_has_backward(int unit) const { return unit_has_backward_[unit]; }
   // Blocks that a stage of these units runs, ascending: replicated ones it needs included.
   std::vector<int> blocks_run(const UnitSet& units) const;
   // Weights, gradients, master weights and optimizer state of one block.

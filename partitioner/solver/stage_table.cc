@@ -106,6 +106,8 @@ void StageTable::note_ways() {
       for (int giver : product.givers.members())
         if (giver != u) home[u] = std::max(home[u], home[giver] + unit_backward_[u]);
     }
+  unit_on_ = std::move(on);
+  unit_home_ = std::move(home);
   for (int e = 0; e < edges(); ++e) {
     Ways ways;
     for (int u : stage(e).members()) {
@@ -113,14 +115,11 @@ void StageTable::note_ways() {
       ways.to = std::max(ways.to, to[u]);
       ways.back = std::max(ways.back, back[u]);
     }
-    for (int u : readers_[e].minus(sets_[edges_[e].to]).members())
-      ways.on = std::max(ways.on, on[u]);
-    for (int u : givers_[e].minus(sets_[edges_[e].to]).members())
-      ways.home = std::max(ways.home, home[u]);
+    const Rest rest = rest_after(e, edges_[e].to);
+    ways.on = rest.on;
+    ways.home = rest.home;
     ways_.push_back(ways);
   }
-  unit_on_ = std::move(on);
-  unit_home_ = std::move(home);
 }
 
 StageTable::Rest StageTable::rest_after(int e, int node) const {
@@ -138,7 +137,7 @@ StageTable::Rest StageTable::rest_after(int e, int node) const {
 void StageTable::note_links() {
   const int units = static_cast<int>(products_.size());
   std::vector<UnitSet> needed_by(units), grads_from(units);
-  std::vector<bool> has_gradient(units, false);
+  const auto has_gradient = [&](int u) { return stage_costs_[0].unit_has_backward(u); };
   for (int u = 0; u < units; ++u) {
     for (const Product& product : products_[u]) {
       needed_by[u].add_all(product.readers);
@@ -146,9 +145,6 @@ void StageTable::note_links() {
     }
     needed_by[u].remove(u);
     grads_from[u].remove(u);
-    for (int b : order_.units.blocks[u])
-      has_gradient[u] = has_gradient[u] ||
-                        (graph_.blocks[b].reaches_loss && graph_.blocks[b].state != BlockState::kF);
   }
   readers_.resize(edges_.size());
   givers_.resize(edges_.size());
@@ -157,9 +153,9 @@ void StageTable::note_links() {
     std::vector<UnitSet> needs, gradient_needs;
     for (int u : inside.members()) {
       if (!needed_by[u].intersects(inside)) needs.push_back(needed_by[u]);
-      bool is_end = has_gradient[u];
+      bool is_end = has_gradient(u);
       for (int giver : grads_from[u].members())
-        is_end = is_end && !(inside.has(giver) && has_gradient[giver]);
+        is_end = is_end && !(inside.has(giver) && has_gradient(giver));
       if (is_end) gradient_needs.push_back(grads_from[u]);
     }
     for (int e = first_edge_[a]; e < first_edge_[a + 1]; ++e) {

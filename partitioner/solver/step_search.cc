@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "partitioner/base/error.h"
+#include "partitioner/base/sorted.h"
 #include "partitioner/solver/chain_steps.h"
 #include "partitioner/solver/chain_walk.h"
 #include "partitioner/solver/completion.h"
@@ -21,9 +21,8 @@ constexpr size_t kWalks = 8;                // of each shape, from the best of t
 constexpr int kPhases = 3;                  // each goes on from the best of all before
 constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
 constexpr int64_t kMaxNodesOfTask = 100'000;
-constexpr int64_t kMostRounds =
-    8;  // micro-batches by stages: with more formulas say nearly as much
-constexpr int64_t kNodesOfSplit = 25;     // of making a chain exact, by forwards,
+constexpr int64_t kMostRounds = 8;     // micro-batches by stages: with more, formulas say as much
+constexpr int64_t kNodesOfSplit = 25;  // of making a chain exact, by forwards,
 constexpr int64_t kNodesOfReruns = 8000;  // and of finding what runs again
 
 // The beginning of a chain, and what is known of every chain that begins so.
@@ -68,7 +67,11 @@ class Search {
         prefix_(table, target),
         stages_(target.stages()),
         nodes_of_step_(stages_ * stages_ * pace_.count / 8),
-        nodes_of_split_(std::max<int64_t>(400, kNodesOfSplit * stages_ * pace_.count)) {}
+        nodes_of_split_(std::max<int64_t>(400, kNodesOfSplit * stages_ * pace_.count)),
+        class_of_rank_(stages_) {
+    for (size_t c = 0; c < options_.classes().size(); ++c)
+      for (const int rank : options_.classes()[c].ranks) class_of_rank_[rank] = static_cast<int>(c);
+  }
 
   // One thread's part: what it was given to do, what it found, what it left open.
   struct Task {
@@ -151,9 +154,7 @@ class Search {
     const int64_t moves =
         std::min<int64_t>(10 * stages_ * stages_,
                           nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
-    std::vector<int> classes;
-    for (int r = 0; r < stages_; ++r) classes.push_back(class_of_rank(r));
-    const ChainWalk walk(table_, std::move(classes), [&](const Chain& chain, int64_t limit) {
+    const ChainWalk walk(table_, class_of_rank_, [&](const Chain& chain, int64_t limit) {
       return is_late() ? kNever : step_of(chain, limit);
     });
     if (starts.empty()) return;
@@ -165,9 +166,7 @@ class Search {
       });
       task.nodes += static_cast<int64_t>(starts.size()) * moves * nodes_of_move;
       std::ranges::move(walked, std::back_inserter(found));
-      std::ranges::sort(found);
-      const auto repeated = std::ranges::unique(found);
-      found.erase(repeated.begin(), repeated.end());
+      sort_and_unique(found);
       for (size_t i = 0; i < starts.size(); ++i) starts[i] = found[i / 2 % found.size()];
     }
     for (const auto& [step, chain] : found)
@@ -201,27 +200,17 @@ class Search {
   }
 
   // Exact when nothing need run again, else never more than that; kNever when some stage may not
-  // stand where it does.
-  // At `limit` or above a lower bound.
+  // stand where it does. At `limit` or above a lower bound.
   int64_t step_of(const Chain& chain, int64_t limit = kNever) const {
     std::vector<int64_t> more;
     for (int s = 0; s < stages_; ++s) {
-      const int c = class_of_rank(chain.ranks[s]);
+      const int c = class_of_rank_[chain.ranks[s]];
       more.push_back(options_.backward_more(s, c, chain.edges[s]));
       if (more.back() == StageOptions::kForbidden) return kNever;
       const int64_t bound = completion_.of_stage(s, c, chain.edges[s]);
       if (bound >= limit) return bound;
     }
     return steps_.step(chain, more);
-  }
-  int class_of_rank(int rank) const {
-    const std::vector<DeviceClass>& classes = options_.classes();
-    return static_cast<int>(std::ranges::find_if(classes,
-                                                 [&](const DeviceClass& c) {
-                                                   return std::ranges::find(c.ranks, rank) !=
-                                                          c.ranks.end();
-                                                 }) -
-                            classes.begin());
   }
 
   // Everything that begins so: short beginnings are left open, the last stages are tried here.
@@ -273,7 +262,7 @@ class Search {
     bool differs = false;
     std::vector<int64_t> more;
     for (int s = 0; s < stages_; ++s) {
-      const int c = class_of_rank(chain.ranks[s]);
+      const int c = class_of_rank_[chain.ranks[s]];
       more.push_back(options_.backward_more(s, c, chain.edges[s]));
       if (more.back() == 0) continue;
       const int64_t likely = options_.likely_more(s, c, chain.edges[s]);
@@ -350,9 +339,7 @@ class Search {
   }
 
   int64_t transfer(int from_rank, int to_rank, int64_t bytes, int64_t samples) const {
-    return transfer_time(target_.cluster.between(from_rank, to_rank),
-                         Bytes{bytes / table_.costs().micro_batch() * samples})
-        .count;
+    return transfer_between(table_, target_, from_rank, to_rank, bytes, samples);
   }
 
   void extend_line(Beginning& b, int e, const StageWork& work) const {
@@ -429,6 +416,7 @@ class Search {
   const PrefixClock prefix_;
   const int stages_;
   const int64_t nodes_of_step_, nodes_of_split_;  // what timing a chain, making it exact counts for
+  std::vector<int> class_of_rank_;
 };
 
 }  // namespace

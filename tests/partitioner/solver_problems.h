@@ -190,9 +190,8 @@ struct Predicted {
 inline Predicted predict(const PlanningProblem& problem, const Placement& placement) {
   const std::vector<int64_t> sizes =
       micro_batch_sizes(problem.options.batch, problem.options.micro_batch);
-  const auto order = generate_order(problem.options.schedule, problem.graph, placement,
-                                    static_cast<int>(sizes.size()));
-  const Schedule schedule = insert_messages(problem.graph, placement, order, sizes);
+  const Schedule schedule =
+      make_schedule(problem.options.schedule, problem.graph, placement, sizes);
   return {
       .step = simulate(problem.graph, placement, problem.costs, problem.cluster, schedule, sizes)
                   .makespan,

@@ -15,6 +15,7 @@
 #include "models/config/model_config.h"
 #include "partitioner/cost/analytic.h"
 #include "tests/support/model_error.h"
+#include "tests/support/plain_cpu.h"
 #include "tests/support/process_world.h"
 #include "tests/support/trainable_choices.h"
 
@@ -38,10 +39,7 @@ class BlockFigures {
     const ModelConfig model = read_model_config(
         std::string(STAGECRAFT_SOURCE_DIR "/configs/models/") + subject.model_file);
     const BlockGraph graph = training_graph(model, subject.width, subject.height, choice);
-    Device device;
-    device.name = device.kind = "cpu";
-    device.flops_fp32 = 1e11;
-    device.bandwidth = 1e10;
+    const Device device = testing::plain_cpu();
     TrainConfig train;
     train.micro_batch = subject.micro_batch;
     const CostTable counted = analytic_cost_table(graph, device, "fp32", subject.micro_batch);

@@ -17,6 +17,7 @@
 #include "partitioner/schedule/verifier.h"
 #include "partitioner/simulate/memory_model.h"
 #include "tests/support/model_error.h"
+#include "tests/support/plain_cpu.h"
 #include "tests/support/process_world.h"
 #include "tests/support/small_model.h"
 #include "tests/support/trainable_choices.h"
@@ -75,10 +76,7 @@ constexpr double kLeastShare = 0.01;
 class Grid {
  public:
   explicit Grid(GridSize size) : size_(std::move(size)) {
-    Device device;
-    device.name = device.kind = "cpu";
-    device.flops_fp32 = 1e11;
-    device.bandwidth = 1e10;
+    const Device device = testing::plain_cpu();
     TrainConfig train;
     train.micro_batch = size_.micro_batch;
     for (const TrainableChoice& choice : kTrainableChoices) {
@@ -95,9 +93,7 @@ class Grid {
     const BlockGraph& graph = graphs_[c];
     const Placement placement = place(graph, counted_[c], cell);
     const std::vector<int64_t> sizes(static_cast<size_t>(cell.micro_batches), size_.micro_batch);
-    const Schedule schedule =
-        insert_messages(graph, placement,
-                        generate_order(cell.schedule, graph, placement, cell.micro_batches), sizes);
+    const Schedule schedule = make_schedule(cell.schedule, graph, placement, sizes);
     ASSERT_TRUE(verify(graph, placement, sizes, schedule).empty());
     const auto measured = train_in_processes({.model = size_.model,
                                               .graph = graph,
