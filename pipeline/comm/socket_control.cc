@@ -303,10 +303,14 @@ class SocketControl : public ControlChannel {
     if (reply.kind == FrameKind::kRefusal) {
       int code = static_cast<int>(ExitCode::kRankDied), peer = -1, peer_lost = 0;
       std::sscanf(reply.name.c_str(), "%d %d %d", &code, &peer, &peer_lost);
-      fail({.code = failure_code(code),
-            .peer = peer,
-            .peer_lost = peer_lost != 0,
-            .text = printable(reply.payload, kMaxShown)});
+      const CommFailure refusal{.code = failure_code(code),
+                                .peer = peer,
+                                .peer_lost = peer_lost != 0,
+                                .text = printable(reply.payload, kMaxShown)};
+      // Rank 0 leaves right after it has refused: its closed connection may have been the first
+      // failure, and says less.
+      fate_->fail(refusal);
+      refusal.raise(rank_);
     }
     if (reply.kind != FrameKind::kReply || reply.sequence != sequence_ || reply.name != what)
       fail(corrupt(0, what));
