@@ -85,6 +85,11 @@ void rank_faults(const Placement& placement, std::vector<std::string>& faults) {
     used[rank] = true;
     last = std::max(last, rank);
   }
+  if (placement.relays && last + 1 < stages)
+    faults.push_back(
+        fmt::format("transfers are relayed, but {} stages share {} ranks: give each "
+                    "stage a rank of its own, or send straight",
+                    stages, last + 1));
   for (int r = 0; r < last; ++r)
     if (!used[r]) faults.push_back(fmt::format("rank {} hosts no stage, rank {} does", r, last));
 }

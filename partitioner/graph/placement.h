@@ -19,6 +19,9 @@ struct Placement {
   // Blocks whose forward is run again in the backward pass instead of keeping what it saved; by
   // block index.
   std::vector<bool> recompute{};
+  // What a further stage needs goes from stage to stage, gradients back by those that have a
+  // backward pass. False: straight to it.
+  bool relays = false;
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
   int ranks() const;
@@ -34,9 +37,9 @@ struct Placement {
 
 // One line per fault, each naming the blocks and stages concerned; empty when the placement can
 // run: every block on a stage or replicated; no edge against the stage order; replicated blocks
-// frozen, fed by local inputs only; no empty stage; ranks 0..n-1 all used; and the gradient fold of
-// every value goes along the schedule (the stages of its gradient consumers do not decrease with
-// block position, see docs/schedule.md).
+// frozen, fed by local inputs only; no empty stage; ranks 0..n-1 all used, each by one stage where
+// values are relayed; and the gradient fold of every value goes along the schedule (the stages of
+// its gradient consumers do not decrease with block position, see docs/schedule.md).
 std::vector<std::string> placement_faults(const BlockGraph& graph, const Placement& placement);
 
 }  // namespace stagecraft

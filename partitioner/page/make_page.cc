@@ -34,7 +34,7 @@ std::string job_text(const Plan& plan, size_t micro_batches) {
       trained_text(plan.train.trainable), plan.train.width, plan.train.height, plan.train.precision,
       plan.train.batch, counted(static_cast<int64_t>(micro_batches), "micro-batch"),
       plan.train.micro_batch, devices_text(plan.ranks), plan.cluster,
-      counted(static_cast<int64_t>(plan.stages.size()), "stage"), plan.schedule);
+      counted(static_cast<int64_t>(plan.stages.size()), "stage"), schedule_text(plan));
 }
 
 class PageMaker {

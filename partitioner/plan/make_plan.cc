@@ -54,6 +54,7 @@ Plan make_plan(const TrainConfig& train, const BlockGraph& graph, const Placemen
   plan.train.trainable = train.trainable;
   plan.graph_hash = graph_hash(graph);
   plan.schedule = schedule;
+  plan.relays = placement.relays;
   for (const int rank : placement.rank_of_stage) {
     plan.stages.push_back({.rank = rank, .blocks = {}});
   }

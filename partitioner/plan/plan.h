@@ -40,6 +40,7 @@ struct Plan {
   std::string cluster;  // name
   int replicas = 1;
   std::string schedule = "1f1b";  // generator name, or "explicit"
+  bool relays = false;            // transfers: relayed (docs/schedule.md)
   std::vector<std::vector<std::string>>
       order;  // explicit: per rank "F0.0 F0.1 B0.0 …", compute actions, or with S and R
   std::vector<PlanStage> stages;
@@ -61,6 +62,9 @@ struct Plan {
   std::vector<Message> messages;
   bool operator==(const Plan&) const = default;
 };
+
+// The schedule, and how values travel where that is not straight, for people.
+std::string schedule_text(const Plan& plan);
 
 std::string to_yaml(const Plan& plan, const BlockGraph& graph);
 void write_plan(const Plan& plan, const BlockGraph& graph,

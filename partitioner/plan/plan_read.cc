@@ -229,6 +229,9 @@ Plan read_plan(const std::string& path) {
   std::vector<std::string> schedules = generator_names();
   schedules.emplace_back("explicit");
   fields.string("schedule", &plan.schedule, kRequired, schedules);
+  std::string transfers = "direct";
+  fields.string("transfers", &transfers, kOptional, {"direct", "relayed"});
+  plan.relays = transfers == "relayed";
   read_order(document, fields, plan);
   read_stages(document, fields, plan);
   fields.strings("replicated", &plan.replicated, kOptional);

@@ -114,6 +114,7 @@ class Resolver {
     Placement placement;
     placement.stage_of_block.assign(graph_.blocks.size(), kUnplaced);
     placement.recompute.assign(graph_.blocks.size(), false);
+    placement.relays = plan_.relays;
     for (size_t s = 0; s < plan_.stages.size(); ++s) {
       placement.rank_of_stage.push_back(plan_.stages[s].rank);
       for (size_t i = 0; i < plan_.stages[s].blocks.size(); ++i) {
@@ -275,6 +276,7 @@ std::string plan_hash(const Plan& plan) {
       plan.version, plan.graph_hash, train.width, train.height, train.precision, train.batch,
       train.micro_batch, train.trainable.what, train.trainable.sd_locked,
       train.trainable.only_mid_control, plan.replicas, plan.schedule);
+  if (plan.relays) text += "transfers relayed\n";
   for (const auto& rank : plan.order) text += fmt::format("order {}\n", fmt::join(rank, " "));
   for (const PlanStage& stage : plan.stages) {
     text += fmt::format("stage {} {}\n", stage.rank, fmt::join(stage.blocks, " "));

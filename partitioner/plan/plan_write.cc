@@ -176,12 +176,20 @@ std::string model_beside(const std::string& model, const std::string& path) {
 
 }  // namespace
 
+std::string schedule_text(const Plan& plan) {
+  return plan.relays ? plan.schedule + " with relayed transfers" : plan.schedule;
+}
+
 std::string to_yaml(const Plan& plan, const BlockGraph& graph) {
   std::string out = kHeader;
   out += fmt::format("\nversion: {}\n", plan.version);
   write_train(out, plan.train);
   out += fmt::format("graph_hash: {}\ncluster: {}\nreplicas: {}\nschedule: {}\n", plan.graph_hash,
                      yaml_quote(plan.cluster), plan.replicas, yaml_quote(plan.schedule));
+  if (plan.relays) {
+    out += "# What a further stage needs goes from stage to stage; direct: straight to it.\n";
+    out += "transfers: relayed\n";
+  }
   write_order(out, plan);
   out += "\nstages:\n";
   for (size_t s = 0; s < plan.stages.size(); ++s) {

@@ -1,5 +1,7 @@
 #include "partitioner/schedule/flow.h"
 
+#include <algorithm>
+
 #include "partitioner/base/error.h"
 #include "partitioner/base/sorted.h"
 
@@ -13,8 +15,18 @@ std::vector<std::vector<int>> needs_of(const std::vector<Hop>& hops, int stages)
   return needs;
 }
 
-void add_fold(const BlockGraph& graph, const Placement& placement, int value,
-              std::vector<Hop>& hops) {
+// One hop, or by way of the stages between that `is_on_the_way` names.
+template <typename Filter>
+void add_hops(int value, int from, int to, const Filter& is_on_the_way, std::vector<Hop>& hops) {
+  const int direction = from < to ? 1 : -1;
+  for (int s = from + direction; s != to + direction; s += direction) {
+    if (s != to && !is_on_the_way(s)) continue;
+    hops.push_back({value, from, s});
+    from = s;
+  }
+}
+
+void add_fold(const BlockGraph& graph, const Placement& placement, int value, Flow& flow) {
   const std::vector<int> consumers = graph.gradient_consumers(value);
   if (consumers.empty()) return;  // the prediction itself: its gradient starts at the loss
   std::vector<int> path;          // stages the partial sum visits
@@ -25,7 +37,9 @@ void add_fold(const BlockGraph& graph, const Placement& placement, int value,
   }
   const int producer = placement.stage_of_block[graph.values[value].producer];
   if (path.back() != producer) path.push_back(producer);
-  for (size_t i = 1; i < path.size(); ++i) hops.push_back({value, path[i - 1], path[i]});
+  const auto relays = [&](int stage) { return placement.relays && flow.has_backward[stage]; };
+  for (size_t i = 1; i < path.size(); ++i)
+    add_hops(value, path[i - 1], path[i], relays, flow.backward);
 }
 
 }  // namespace
@@ -43,14 +57,19 @@ Flow derive_flow(const BlockGraph& graph, const Placement& placement) {
     }
   }
   sort_and_unique(read);
-  for (auto [v, s] : read) {
+  for (size_t i = 0; i < read.size(); ++i) {
+    const auto [v, s] = read[i];
     const int producer = graph.values[v].producer;
     if (producer < 0) continue;  // every rank reads or draws it for itself
-    const int from = placement.stage_of_block[producer];
-    if (from >= 0 && from != s) flow.forward.push_back({v, from, s});
+    int from = placement.stage_of_block[producer];
+    if (from < 0 || from == s) continue;
+    // A relayed value goes on from the last stage that has it.
+    if (placement.relays && i > 0 && read[i - 1].first == v)
+      from = std::max(from, read[i - 1].second);
+    add_hops(v, from, s, [&](int) { return placement.relays; }, flow.forward);
   }
   for (int v = 0; v < static_cast<int>(graph.values.size()); ++v) {
-    if (graph.values[v].carries_grad) add_fold(graph, placement, v, flow.backward);
+    if (graph.values[v].carries_grad) add_fold(graph, placement, v, flow);
   }
   if (graph.output >= 0)
     flow.loss_stage = placement.stage_of_block[graph.values[graph.output].producer];

@@ -25,7 +25,7 @@ std::shared_ptr<const ChainSteps::Pattern> ChainSteps::pattern_of(const Chain& c
   }
   std::shared_ptr<const Pattern>& pattern = patterns_[std::move(key)];
   if (!pattern) {
-    const Placement placement = placement_of(table_, chain);
+    const Placement placement = placement_of(table_, target_, chain);
     const Flow flow = derive_flow(table_.graph(), placement);
     Schedule schedule =
         make_schedule(target_.schedule, table_.graph(), flow, placement, target_.micro_batch_sizes);
@@ -40,7 +40,7 @@ std::shared_ptr<const ChainSteps::Pattern> ChainSteps::pattern_of(const Chain& c
 int64_t ChainSteps::step(const Chain& chain, const std::vector<int64_t>& backward_more) const {
   const int p = target_.stages();
   std::vector<int64_t> forward(static_cast<size_t>(p) * p, 0), backward(forward);
-  table_.add_traffic(chain.edges, forward, backward);
+  table_.add_traffic(chain.edges, target_.relays, forward, backward);
   std::vector<int64_t> key;
   for (int64_t bytes : forward) key.push_back(bytes > 0 ? 1 : 0);
   for (int64_t bytes : backward) key.push_back(bytes > 0 ? 1 : 0);

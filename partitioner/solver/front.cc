@@ -14,9 +14,10 @@
 namespace stagecraft {
 namespace {
 
-constexpr int kSweepSteps = 12;               // caps between the fastest and the leanest split
-constexpr int64_t kNodesOfSweep = 150'000;    // of one of these searches
-constexpr int64_t kNodesOfOther = 1'500'000;  // of fewer stages, or another schedule
+constexpr int kSweepSteps = 12;                 // caps between the fastest and the leanest split
+constexpr int64_t kNodesOfSweep = 150'000;      // of one of these searches
+constexpr int64_t kNodesOfOther = 1'500'000;    // of fewer stages, or another schedule
+constexpr int64_t kNodesOfOthers = 25'000'000;  // of all these together
 constexpr int64_t kLeanestRoom = 200;  // part of the least peak that the leanest plan may be above
 constexpr int kMostStages = 16;        // that are tried unless asked for
 
@@ -26,19 +27,22 @@ class Sweep {
   Sweep(const StageTable& table, const SplitTarget& target, const SolverOptions& options)
       : table_(table), target_(target), options_(options) {}
 
-  // `whole`: the front, else the fastest only.
-  // `bound`: lowered to what is proven for the shape.
-  std::vector<Solution> run(bool whole, int64_t& bound) const {
+  // `whole`: the front, else the fastest only, which gets `nodes`.
+  // `bound`: lowered to what is proven for the shape. `spent`: grows by the nodes of the fastest.
+  std::vector<Solution> run(bool whole, int64_t nodes, int64_t& bound, int64_t& spent) const {
     const SearchLimits& limits = options_.limits;
-    SearchResult fastest =
-        find_split(table_, target_, limits.part(whole ? limits.nodes : kNodesOfOther));
+    SearchLimits of_fastest = limits.part(nodes);
+    of_fastest.enough = Nanos{bound};  // no more can be proven of all shapes together
+    SearchResult fastest = find_split(table_, target_, of_fastest);
+    spent += fastest.nodes;
     bound = std::min(bound, fastest.bound);
     if (!fastest.best) return {};
     const Bytes most = fastest.best->peak();
+    const bool relays = fastest.best->placement.relays;  // so do the leaner ones
     std::vector<Split> found;
     found.push_back(std::move(*fastest.best));
     if (whole && !limits.is_over()) {
-      Split leanest = leanest_split(table_, capped(Bytes{})).split;
+      Split leanest = leanest_split(table_, capped(Bytes{}, relays)).split;
       // What runs again in the very leanest split is more than pays: a little more room, too.
       const Bytes least = leanest.peak(), lowest{least.count + least.count / kLeanestRoom};
       for (int i = 1; i <= kSweepSteps && lowest < most; ++i) {
@@ -46,8 +50,8 @@ class Sweep {
         const Bytes cap{i == kSweepSteps ? lowest.count : most.count - step * i};
         if (found.back().peak() <= cap) continue;
         if (limits.is_over()) break;
-        const int64_t nodes = i == kSweepSteps ? kNodesOfOther : kNodesOfSweep;
-        SearchResult leaner = search_step(table_, capped(cap), limits.part(nodes));
+        const int64_t most_nodes = i == kSweepSteps ? kNodesOfOther : kNodesOfSweep;
+        SearchResult leaner = search_step(table_, capped(cap, relays), limits.part(most_nodes));
         if (!leaner.best) break;
         found.push_back(std::move(*leaner.best));
       }
@@ -58,7 +62,7 @@ class Sweep {
     std::vector<Solution> solutions;
     for (Split& split : found) {
       // Refined, only the fastest may become fuller than it was.
-      const SplitTarget target = solutions.empty() ? target_ : capped(split.peak());
+      const SplitTarget target = solutions.empty() ? target_ : capped(split.peak(), relays);
       solutions.push_back(solution_of(table_, target, std::move(split), fastest.bound));
     }
     return solutions;
@@ -66,8 +70,9 @@ class Sweep {
 
  private:
   // No device has more than `cap`. (Without any memory, what is above it least has the least peak.)
-  SplitTarget capped(Bytes cap) const {
+  SplitTarget capped(Bytes cap, bool relays) const {
     SplitTarget target = target_;
+    target.relays = relays;
     for (Device& device : target.cluster.devices) device.memory = std::min(device.memory, cap);
     return target;
   }
@@ -75,6 +80,7 @@ class Sweep {
   // Among steps as short as the shortest the leanest, to a hundredth of the peak.
   void lean_ties(std::vector<Split>& found) const {
     const Nanos shortest = found.front().step.makespan;
+    const bool relays = found.front().placement.relays;
     while (found.size() > 1 && found[1].step.makespan == shortest) found.erase(found.begin());
     int64_t fits = found.front().peak().count;
     int64_t fails = found.size() > 1 ? found[1].peak().count : 0;
@@ -82,7 +88,7 @@ class Sweep {
       const Bytes cap{(fits + fails) / 2};
       SearchLimits limits = options_.limits.part(kNodesOfSweep);
       limits.longest_step = shortest;
-      SearchResult result = search_step(table_, capped(cap), limits);
+      SearchResult result = search_step(table_, capped(cap, relays), limits);
       if (result.best) {
         fits = result.best->peak().count;
         found.front() = std::move(*result.best);
@@ -177,6 +183,10 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
                                        : request.options.stages;
   };
   const bool any_stages = request.options.stages == 0 && request.options.memory_caps.empty();
+  // What one of the others leaves goes to those after it; each may search twice (search_transfers).
+  int64_t spent_on_fronts = 0, spent_on_others = 0;
+  int64_t others = std::ssize(request.costs) * std::ssize(request.schedules) *
+                   (any_stages ? std::min(devices, kMostStages) : 1);
   for (const ClusterCosts& costs : request.costs) {
     const StageTable table(graph, costs);
     const int most = most_of(table);
@@ -187,7 +197,11 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
         const SplitTarget target = target_of(table, cluster, options);
         // Of fewer stages and other schedules the fastest split is looked at only.
         const bool whole = stages == most && schedule == request.schedules.front();
-        for (Solution& solution : Sweep(table, target, options).run(whole, bound))
+        int64_t& spent = whole ? spent_on_fronts : spent_on_others;
+        const int64_t nodes =
+            whole ? options.limits.nodes
+                  : std::min(kNodesOfOther, (kNodesOfOthers - spent_on_others) / (2 * others--));
+        for (Solution& solution : Sweep(table, target, options).run(whole, nodes, bound, spent))
           plans.push_back({.solution = std::move(solution),
                            .schedule = schedule,
                            .micro_batch = costs.micro_batch()});

@@ -172,7 +172,7 @@ class Explanation {
   }
 
   bool fits(const StageTable& table, const SplitTarget& target) const {
-    return search_step(table, target, options_.limits.part(kNodesPerTry)).best.has_value();
+    return search_transfers(table, target, options_.limits.part(kNodesPerTry)).best.has_value();
   }
 
   std::string recompute() const {

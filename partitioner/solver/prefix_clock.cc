@@ -25,13 +25,21 @@ int64_t PrefixClock::bound(const std::vector<Stage>& stages, bool is_line, Scrat
 void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratch& scratch) const {
   const int count = static_cast<int>(stages.size());
   const int node = table_.edge(stages.back().edge).to, last = table_.nodes() - 1;
-  const auto need = [&](int from, int to, int64_t bytes, Need& result) {
-    const auto time = [&](int64_t samples) {
-      return transfer_between(table_, target_, stages[from].rank, stages[to].rank, bytes, samples);
-    };
-    result.first = time(pace_.first);
-    result.last = time(pace_.last);
+  // The transfer, or one after the other by way of the stages between that `relays` names.
+  const auto need = [&](int from, int to, int64_t bytes, const auto& relays, Need& result) {
+    const int direction = from < to ? 1 : -1;
+    for (int s = from + direction; s != to + direction; s += direction) {
+      if (s != to && !relays(s)) continue;
+      const auto time = [&](int64_t samples) {
+        return transfer_between(table_, target_, stages[from].rank, stages[s].rank, bytes, samples);
+      };
+      result.first += time(pace_.first);
+      result.last += time(pace_.last);
+      from = s;
+    }
   };
+  const auto relays = [&](int) { return target_.relays; };
+  const auto relays_back = [&](int s) { return target_.relays && stages[s].work.has_backward; };
   scratch.progress_.resize(count);
   int last_with_backward = -1;
   for (int s = 0; s < count; ++s) {
@@ -51,12 +59,12 @@ void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratc
     for (int r = 0; r < s; ++r) {
       const int a = stages[r].edge, b = stages[s].edge;
       if (!table_.feeds(a, b)) continue;
-      need(r, s, table_.forward_bytes(a, b), progress.needs.emplace_back(Need{.stage = r}));
+      need(r, s, table_.forward_bytes(a, b), relays, progress.needs.emplace_back(Need{.stage = r}));
       if (!table_.gets_gradient(a, b)) continue;
       // The nearest stage sends its gradients straight, further ones perhaps by way of others.
       std::vector<Need>& gives = scratch.progress_[r].gives;
       gives.push_back({.stage = s});
-      if (gives.size() == 1) need(s, r, table_.backward_bytes(a, b), gives.front());
+      if (gives.size() == 1) need(s, r, table_.backward_bytes(a, b), relays_back, gives.front());
     }
   }
   if (is_line && last_with_backward >= 0) {

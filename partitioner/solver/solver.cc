@@ -108,7 +108,7 @@ SplitTarget target_of(const StageTable& table, const Cluster& cluster,
 
 SearchResult find_split(const StageTable& table, const SplitTarget& target,
                         const SearchLimits& limits) {
-  SearchResult result = search_step(table, target, limits);
+  SearchResult result = search_transfers(table, target, limits);
   if (result.best || result.is_complete || limits.longest_step || !target.fixed.empty())
     return result;
   Leanest leanest = leanest_split(table, target);

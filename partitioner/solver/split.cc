@@ -100,11 +100,12 @@ int64_t transfer_between(const StageTable& table, const SplitTarget& target, int
       .count;
 }
 
-Placement placement_of(const StageTable& table, const Chain& chain) {
+Placement placement_of(const StageTable& table, const SplitTarget& target, const Chain& chain) {
   Placement placement;
   placement.stage_of_block.assign(table.graph().blocks.size(), -1);
   placement.recompute.assign(table.graph().blocks.size(), false);
   placement.rank_of_stage = chain.ranks;
+  placement.relays = target.relays;
   for (size_t s = 0; s < chain.edges.size(); ++s)
     for (int unit : table.stage(chain.edges[s]).members())
       for (int b : table.order().units.blocks[unit])
@@ -131,7 +132,7 @@ StageContext context_of(const StageTable& table, const SplitTarget& target, int 
 Split make_split(const StageTable& table, const SplitTarget& target, const Chain& chain,
                  bool lean) {
   Split split{.chain = chain,
-              .placement = placement_of(table, chain),
+              .placement = placement_of(table, target, chain),
               .schedule = {},
               .memory = {},
               .step = {}};

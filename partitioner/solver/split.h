@@ -24,6 +24,7 @@ struct SplitTarget {
   std::string schedule = "1f1b";
   std::vector<int64_t> micro_batch_sizes{};
   bool may_recompute = true;
+  bool relays = false;    // Placement::relays
   bool any_order = true;  // stages may take unequal devices in any order; else stage s has rank s
   std::vector<std::pair<int, int>> fixed{};  // block, rank
 
@@ -53,7 +54,8 @@ struct Split {
 int64_t transfer_between(const StageTable& table, const SplitTarget& target, int from_rank,
                          int to_rank, int64_t bytes, int64_t samples);
 
-Placement placement_of(const StageTable& table, const Chain& chain);  // nothing runs again
+// Nothing runs again.
+Placement placement_of(const StageTable& table, const SplitTarget& target, const Chain& chain);
 
 // Stage s of `target`, as the memory bound sees it.
 StageContext context_of(const StageTable& table, const SplitTarget& target, int stage);

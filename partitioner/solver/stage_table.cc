@@ -198,21 +198,33 @@ int64_t StageTable::backward_bytes(int a, int b) const {
   return bytes_between(a, b, &Product::givers);
 }
 
-void StageTable::add_traffic(const std::vector<int>& chain, std::vector<int64_t>& forward,
-                             std::vector<int64_t>& backward) const {
+void StageTable::add_traffic(const std::vector<int>& chain, bool relays,
+                             std::vector<int64_t>& forward, std::vector<int64_t>& backward) const {
   const int p = static_cast<int>(chain.size());
   std::vector<UnitSet> stages;
   for (int e : chain) stages.push_back(stage(e));
+  const auto last_of = [&](int s, const UnitSet& units) {
+    int last = p - 1;
+    while (last > s && !units.intersects(stages[last])) --last;
+    return last;
+  };
   for (int s = 0; s < p; ++s)
     for (int u : stages[s].members())
       for (const Product& product : products_[u]) {
-        int earlier = s;  // the stage that the partial sum goes to
-        for (int to = s + 1; to < p; ++to) {
-          if (!product.readers.intersects(stages[to])) continue;
-          forward[s * p + to] += product.bytes;
-          if (!product.givers.intersects(stages[to])) continue;
-          backward[to * p + earlier] += product.bytes;
-          earlier = to;
+        const int last_reader = last_of(s, product.readers);
+        const int last_giver = last_of(s, product.givers);
+        int has_value = s;  // the stage that sends it on
+        int earlier = s;    // the stage that the partial sum goes to
+        for (int to = s + 1; to <= last_reader; ++to) {
+          if (relays || product.readers.intersects(stages[to])) {
+            forward[has_value * p + to] += product.bytes;
+            if (relays) has_value = to;
+          }
+          const bool hands_on = relays && to < last_giver && has_backward(chain[to]);
+          if (hands_on || product.givers.intersects(stages[to])) {
+            backward[to * p + earlier] += product.bytes;
+            earlier = to;
+          }
         }
       }
 }

@@ -56,7 +56,8 @@ class StageTable {
   int64_t backward_bytes(int a, int b) const;
   // All that the stages of a complete chain send each other for such a micro-batch, added to
   // `forward[from * stages + to]` and `backward[...]`; gradients go as docs/schedule.md has it.
-  void add_traffic(const std::vector<int>& chain, std::vector<int64_t>& forward,
+  // `relays`: as Placement::relays.
+  void add_traffic(const std::vector<int>& chain, bool relays, std::vector<int64_t>& forward,
                    std::vector<int64_t>& backward) const;
 
   // Sums over the units of a down-set, replicated blocks left out, on the fastest kind: never more

@@ -104,7 +104,10 @@ class Search {
     result.nodes = first.nodes;
     std::ranges::make_heap(open, Later{});
     int64_t given_up = first.given_up;
-    const auto is_over = [&] { return result.nodes > limits.nodes || is_late(); };
+    const auto is_over = [&] {
+      return result.nodes > limits.nodes || is_late() ||
+             (limits.enough && open.front().bound >= limits.enough->count);
+    };
     const auto limit = [&] { return best ? best->step.makespan.count : longest; };
     while (!open.empty() && open.front().bound < limit() && !is_over()) {
       std::vector<Beginning> round;
@@ -432,6 +435,27 @@ SearchLimits SearchLimits::part(int64_t most_nodes) const {
 SearchResult search_step(const StageTable& table, const SplitTarget& target,
                          const SearchLimits& limits) {
   return Search(table, target).run(limits);
+}
+
+SearchResult search_transfers(const StageTable& table, const SplitTarget& target,
+                              const SearchLimits& limits) {
+  SplitTarget way = target;
+  way.relays = false;
+  SearchLimits straight = target.stages() < 3 ? limits : limits.part(limits.nodes);
+  straight.enough.reset();
+  SearchResult result = search_step(table, way, straight);
+  if (target.stages() < 3) return result;
+  way.relays = true;
+  SearchLimits shorter = limits;
+  if (result.best) shorter.longest_step = Nanos{result.best->step.makespan.count - 1};
+  shorter.enough = Nanos{result.bound};
+  if (limits.enough) shorter.enough = std::min(*shorter.enough, *limits.enough);
+  SearchResult relayed = search_step(table, way, shorter);
+  if (relayed.best) result.best = std::move(relayed.best);
+  result.bound = std::min(result.bound, relayed.bound);
+  result.is_complete = result.is_complete && relayed.is_complete;
+  result.nodes += relayed.nodes;
+  return result;
 }
 
 }  // namespace stagecraft

@@ -27,6 +27,8 @@ struct SearchLimits {
   // Longer steps are of no interest: none found in a complete search means that none is shorter or
   // as long.
   std::optional<Nanos> longest_step{};
+  // A bound as high as this is enough: it need not be raised further.
+  std::optional<Nanos> enough{};
 
   // For one of several searches: at most so many nodes, and half of the time that is left.
   SearchLimits part(int64_t most_nodes) const;
@@ -44,5 +46,10 @@ struct SearchResult {
 
 SearchResult search_step(const StageTable& table, const SplitTarget& target,
                          const SearchLimits& limits);
+// Of values sent straight and of relayed ones (`target.relays` does not count): straight unless
+// relaying is shorter. Each has all of `limits.nodes`. `limits.enough` is for the relayed ones, for
+// which the bound of the others is enough as well.
+SearchResult search_transfers(const StageTable& table, const SplitTarget& target,
+                              const SearchLimits& limits);
 
 }  // namespace stagecraft

@@ -161,6 +161,7 @@ struct RankExecutor::State {
       buffers.push_back(at::empty(shape, to_torch(value.dtype)));
     }
     transfers.post_receive(index, std::move(buffers));
+    note_peak_outside_blocks(TrackingAllocator::current());
   }
 
   void post_send(int index) {
@@ -172,6 +173,15 @@ struct RankExecutor::State {
                             : take_gradient(item.value, message.micro_batch));
     }
     transfers.post_send(index, std::move(tensors));
+  }
+
+  // Keeps the fullest moment of the step.
+  void note_peak(const PeakMemory& moment) {
+    if (moment.total > output.peak.total) output.peak = moment;
+  }
+  void note_peak_outside_blocks(Bytes total) {
+    note_peak(
+        {.total = total, .boundary = transfers.boundary(), .recompute = rebuilt, .workspace = {}});
   }
 
   enum class BlockRun { kForward, kForwardAgain, kBackward };
@@ -200,15 +210,14 @@ struct RankExecutor::State {
       output.busy.count +=
           std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start_).count();
       const Bytes peak = TrackingAllocator::mark();
-      if (peak <= output.peak.total) return;
       // What was kept goes while a backward pass runs: its gradients stand on all of it.
       const Bytes stays =
           run_ == BlockRun::kBackward ? before_ + input_gradients_ : TrackingAllocator::current();
       const Bytes more = run_ == BlockRun::kForwardAgain ? stays - before_ : Bytes{};
-      output.peak = {.total = peak,
-                     .boundary = state_.transfers.boundary(),
-                     .recompute = state_.rebuilt + more,
-                     .workspace = std::max(Bytes{}, peak - stays)};
+      state_.note_peak({.total = peak,
+                        .boundary = state_.transfers.boundary(),
+                        .recompute = state_.rebuilt + more,
+                        .workspace = std::max(Bytes{}, peak - stays)});
     }
 
    private:
@@ -261,7 +270,9 @@ struct RankExecutor::State {
   void compute_loss(int micro_batch) {
     const at::Tensor prediction = use_value(plan.graph.output, micro_batch);
     const bool training = mode == RunMode::kTrain;
+    TrackingAllocator::reset_mark();
     StepData::Loss loss = data.loss(prediction, micro_batch, training);
+    note_peak_outside_blocks(TrackingAllocator::mark());
     output.sample_losses.resize(data.samples_in_batch());
     std::copy_n(loss.of_samples.const_data_ptr<float>(), loss.of_samples.numel(),
                 output.sample_losses.data() + data.first_sample(micro_batch));

@@ -9,8 +9,7 @@ Bytes size_of_tensor(const at::Tensor& tensor) { return {static_cast<int64_t>(te
 
 }  // namespace
 
-RankMemory memory_at_peak(const RankParameters& parameters, const PeakMemory& in_blocks,
-                          Bytes peak) {
+RankMemory memory_at_peak(const RankParameters& parameters, const PeakMemory& moment, Bytes peak) {
   RankMemory memory;
   for (const ParameterSlot& slot : parameters.slots()) {
     memory[MemoryLine::kWeights] += size_of_tensor(slot.weight);
@@ -19,9 +18,9 @@ RankMemory memory_at_peak(const RankParameters& parameters, const PeakMemory& in
     memory[MemoryLine::kOptimizer] +=
         size_of_tensor(slot.exp_avg) + size_of_tensor(slot.exp_avg_sq);
   }
-  memory[MemoryLine::kRecompute] = in_blocks.recompute;
-  memory[MemoryLine::kBoundary] = in_blocks.boundary;
-  memory[MemoryLine::kWorkspace] = in_blocks.workspace;
+  memory[MemoryLine::kRecompute] = moment.recompute;
+  memory[MemoryLine::kBoundary] = moment.boundary;
+  memory[MemoryLine::kWorkspace] = moment.workspace;
   memory[MemoryLine::kActivations] = peak - memory.without_base();
   return memory;
 }

@@ -9,10 +9,9 @@
 
 namespace stagecraft {
 
-// `in_blocks`: of the step whose peak was largest; `peak`: the allocator's. Activations are what no
+// `moment`: of the step whose peak was largest; `peak`: the allocator's. Activations are what no
 // other line explains, so that the lines sum to `peak`. Process base and lines that a CPU rank
 // cannot tell apart stay 0.
-RankMemory memory_at_peak(const RankParameters& parameters, const PeakMemory& in_blocks,
-                          Bytes peak);
+RankMemory memory_at_peak(const RankParameters& parameters, const PeakMemory& moment, Bytes peak);
 
 }  // namespace stagecraft

@@ -16,7 +16,7 @@ void Transfers::post_receive(int index, std::vector<at::Tensor> buffers) {
   for (at::Tensor& tensor : *tensors) {
     pieces.push_back({static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
   }
-  boundary_ += message.bytes;
+  enter_boundary(*tensors);
   auto operation = comm_.receive(message.src_rank, {.step = step_, .message = index},
                                  std::move(pieces), tensors);
   receives_.push_back({index, std::move(operation), tensors});
@@ -35,9 +35,8 @@ std::optional<Transfers::Arrived> Transfers::finish_receive(Direction direction,
   wait_for(found->index, *found->operation, ActionKind::kReceive);
   const Receive done = std::move(*found);
   receives_.erase(found);
-  const Message& message = message_at(done.index);
-  boundary_ -= message.bytes;
-  return Arrived{message, std::move(*done.tensors)};
+  leave_boundary(*done.tensors);
+  return Arrived{message_at(done.index), std::move(*done.tensors)};
 }
 
 void Transfers::post_send(int index, std::vector<at::Tensor> tensors) {
@@ -48,10 +47,11 @@ void Transfers::post_send(int index, std::vector<at::Tensor> tensors) {
     check(tensor.is_contiguous(), "a tensor that is sent is not contiguous");
     pieces.push_back({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
   }
-  boundary_ += message.bytes;
-  sends_.push_back(
-      {index, comm_.send(message.dst_rank, {.step = step_, .message = index}, std::move(pieces),
-                         std::make_shared<std::vector<at::Tensor>>(std::move(tensors)))});
+  const auto held = std::make_shared<std::vector<at::Tensor>>(std::move(tensors));
+  enter_boundary(*held);
+  auto operation =
+      comm_.send(message.dst_rank, {.step = step_, .message = index}, std::move(pieces), held);
+  sends_.push_back({index, std::move(operation), held});
 }
 
 void Transfers::finish_sends() {
@@ -61,8 +61,25 @@ void Transfers::finish_sends() {
 void Transfers::finish_first_send() {
   const Send& first = sends_.front();
   wait_for(first.index, *first.operation, ActionKind::kSend);
-  boundary_ -= message_at(first.index).bytes;
+  leave_boundary(*first.tensors);
   sends_.pop_front();
+}
+
+void Transfers::enter_boundary(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (++messages_with_[tensor.const_data_ptr()] == 1) {
+      boundary_ += Bytes{static_cast<int64_t>(tensor.nbytes())};
+    }
+  }
+}
+
+void Transfers::leave_boundary(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    const auto entry = messages_with_.find(tensor.const_data_ptr());
+    if (--entry->second > 0) continue;
+    boundary_ -= Bytes{static_cast<int64_t>(tensor.nbytes())};
+    messages_with_.erase(entry);
+  }
 }
 
 void Transfers::wait_for(int index, Operation& operation, ActionKind kind) const {

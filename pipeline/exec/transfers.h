@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "partitioner/base/units.h"
@@ -44,7 +45,8 @@ class Transfers {
   void finish_sends();
 
   bool all_received() const { return receives_.empty(); }
-  // Posted and not yet received, and handed to a send that is not over.
+  // Posted and not yet received, and handed to a send that is not over: each tensor once, however
+  // many messages it is in.
   Bytes boundary() const { return boundary_; }
 
   // Called with kSend or kReceive before the rank waits for a peer, and `after_wait` when it goes
@@ -64,6 +66,7 @@ class Transfers {
   struct Send {
     int index;
     std::shared_ptr<Operation> operation;
+    Tensors tensors;
   };
 
   const Message& message_at(int index) const {
@@ -71,12 +74,15 @@ class Transfers {
   }
   void wait_for(int index, Operation& operation, ActionKind kind) const;
   void finish_first_send();
+  void enter_boundary(const std::vector<at::Tensor>& tensors);
+  void leave_boundary(const std::vector<at::Tensor>& tensors);
 
   const Schedule& schedule_;
   Communicator& comm_;
   int64_t step_ = 0;
   std::list<Receive> receives_;
   std::deque<Send> sends_;
+  std::unordered_map<const void*, int> messages_with_;  // those under way that hold this memory
   Bytes boundary_;
 };
 

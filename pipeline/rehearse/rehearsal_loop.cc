@@ -132,7 +132,7 @@ class RehearsalLoop {
                             .end = nanos_of(times_.back().end),
                             .busy = output.busy.count,
                             .stop = stop_.load() ? 1 : 0};
-      if (output.peak.total > peak_.total) peak_ = output.peak;
+      if (output.peak.total > fullest_moment_.total) fullest_moment_ = output.peak;
       const auto all = control_.gather_plain(fmt::format("end of step {}", step), mine);
       if (std::ranges::any_of(all, [](const StepReport& one) { return one.stop != 0; })) {
         return LoopEnd::kStopped;
@@ -224,9 +224,9 @@ class RehearsalLoop {
       mine.memory[line] = planned[line];  // one piece of memory holds them
     }
     mine.memory[MemoryLine::kProcessBase] = base_rss_;
-    mine.memory[MemoryLine::kRecompute] = peak_.recompute;
-    mine.memory[MemoryLine::kBoundary] = peak_.boundary;
-    mine.memory[MemoryLine::kWorkspace] = peak_.workspace;
+    mine.memory[MemoryLine::kRecompute] = fullest_moment_.recompute;
+    mine.memory[MemoryLine::kBoundary] = fullest_moment_.boundary;
+    mine.memory[MemoryLine::kWorkspace] = fullest_moment_.workspace;
     mine.peak_allocator = TrackingAllocator::peak();
     mine.memory[MemoryLine::kActivations] = mine.peak_allocator - mine.memory.without_base();
     mine.peak_rss = peak_resident_bytes();
@@ -246,7 +246,7 @@ class RehearsalLoop {
   ActionTimes times_;                 // of the last step
   std::vector<LinkReport> received_;  // by sender
   RehearsalFigures figures_;
-  PeakMemory peak_;  // in blocks
+  PeakMemory fullest_moment_;
   Bytes base_rss_;
   double cpu_seconds_ = 0;
   std::string text_;

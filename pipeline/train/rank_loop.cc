@@ -176,7 +176,7 @@ class Loop {
       optimizer_step(parameters, options.optimizer, norm, step);
       observer.updated();
       if (!times_.empty()) times_.back().end = std::chrono::steady_clock::now();
-      if (output.peak.total > peak_in_blocks_.total) peak_in_blocks_ = output.peak;
+      if (output.peak.total > fullest_moment_.total) fullest_moment_ = output.peak;
       const auto facts =
           control_.gather_plain(fmt::format("end of step {}", step),
                                 StepFacts{.loss_sum = sum_of(output.sample_losses),
@@ -261,7 +261,7 @@ class Loop {
 
   void write_measurements(const RankParameters& parameters) {
     MeasuredRank mine;
-    mine.memory = memory_at_peak(parameters, peak_in_blocks_, peak_);
+    mine.memory = memory_at_peak(parameters, fullest_moment_, peak_);
     mine.memory[MemoryLine::kProcessBase] = base_.total();
     const double steps = static_cast<double>(std::max<int64_t>(measured_steps_, 1));
     mine.peak_allocator = peak_;
@@ -291,7 +291,7 @@ class Loop {
   LoopControl control_;
   const std::atomic<bool>& stop_;
   ActionTimes times_;  // of the last training step; empty: nobody wants them
-  PeakMemory peak_in_blocks_;
+  PeakMemory fullest_moment_;
   Bytes peak_;  // of the training steps
   Resident base_;
   int64_t first_step_ = 0;  // behind those that the checkpoint holds

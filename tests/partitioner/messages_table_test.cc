@@ -162,8 +162,8 @@ TEST(MessagesTable, RandomGraphsSendExactlyWhatTheRulesSay) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const BlockGraph graph = testing::random_graph(seed, {.blocks = 18});
     const int stages = 2 + static_cast<int>(seed % 5);
-    const Placement placement =
-        testing::random_placement(graph, seed, stages, 1 + (seed / 5) % stages);
+    Placement placement = testing::random_placement(graph, seed, stages, 1 + (seed / 5) % stages);
+    placement.relays = false;
     ASSERT_THAT(placement_faults(graph, placement), IsEmpty()) << seed;
     Sent expected;
     for (int v = 0; v < static_cast<int>(graph.values.size()); ++v) {
@@ -195,6 +195,57 @@ TEST(MessagesTable, RandomGraphsSendExactlyWhatTheRulesSay) {
     }
     EXPECT_EQ(sent, expected) << "seed " << seed;
   }
+}
+
+// Likewise: from stage to stage, back by way of those with a backward pass.
+TEST(MessagesTable, RelayedValuesGoFromStageToStage) {
+  int handed_on = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const BlockGraph graph =
+        testing::random_graph(seed, {.blocks = 18, .trainable_percent = seed % 3 == 0 ? 10 : 50});
+    const int stages = 2 + static_cast<int>(seed % 5);
+    Placement placement = testing::random_placement(graph, seed, stages, stages);
+    placement.relays = true;
+    ASSERT_THAT(placement_faults(graph, placement), IsEmpty()) << seed;
+    std::vector<bool> has_backward(stages, false);
+    for (const Block& block : graph.blocks) {
+      const int stage = placement.stage_of_block[&block - graph.blocks.data()];
+      if (stage >= 0 && block.reaches_loss && block.state != BlockState::kF) {
+        has_backward[stage] = true;
+      }
+    }
+    std::set<std::tuple<Direction, int, int, int>> expected, sent;  // value, from, to stage
+    for (int v = 0; v < static_cast<int>(graph.values.size()); ++v) {
+      const Value& value = graph.values[v];
+      if (value.producer < 0 || placement.stage_of_block[value.producer] < 0) continue;
+      const int home = placement.stage_of_block[value.producer];
+      int last = home;
+      for (int consumer : value.consumers) {
+        if (graph.blocks[consumer].reaches_loss) {
+          last = std::max(last, placement.stage_of_block[consumer]);
+        }
+      }
+      for (int s = home; s < last; ++s) expected.emplace(Direction::kForward, v, s, s + 1);
+      if (!value.carries_grad) continue;
+      const std::vector<int> givers = graph.gradient_consumers(v);
+      if (givers.empty()) continue;
+      int holder = placement.stage_of_block[givers.back()];
+      for (int s = holder - 1; s >= home; --s) {
+        if (!has_backward[s]) continue;
+        expected.emplace(Direction::kBackward, v, holder, s);
+        holder = s;
+      }
+    }
+    for (const Message& m : transfers_of_micro_batch(graph, placement, 1)) {
+      for (const MessageItem& item : m.items) {
+        EXPECT_TRUE(sent.emplace(m.direction, item.value, m.src_stage, m.dst_stage).second);
+        handed_on += graph.values[item.value].producer >= 0 && m.direction == Direction::kForward &&
+                     placement.stage_of_block[graph.values[item.value].producer] != m.src_stage;
+      }
+    }
+    EXPECT_EQ(sent, expected) << "seed " << seed;
+  }
+  EXPECT_GT(handed_on, 100);
 }
 
 TEST(MessagesInsertion, TwoStagesPostReceivesAheadOfTheirUse) {

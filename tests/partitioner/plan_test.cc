@@ -124,6 +124,28 @@ std::string position(const std::string& text, const std::string& needle) {
 
 TEST(Plan, ReadsBackWhatItWrote) { EXPECT_EQ(read_text(toy_text()), toy_plan()); }
 
+TEST(Plan, ReadsBackThatValuesAreRelayed) {
+  Plan plan = toy_plan();
+  plan.relays = true;
+  const std::string text = to_yaml(plan, toy());
+  EXPECT_THAT(text, HasSubstr("\ntransfers: relayed\n"));
+  EXPECT_EQ(read_text(text), plan);
+  EXPECT_NE(plan_hash(plan), plan_hash(toy_plan()));
+  EXPECT_THAT(refused(replaced(text, "transfers: relayed", "transfers: forwarded")).message,
+              HasSubstr(position(text, "relayed\n")));
+  TempFolder folder;
+  const std::string path = folder.write("plan.yaml", text);
+  EXPECT_TRUE(resolve_plan(read_plan(path), toy(), path).placement.relays);
+}
+
+TEST(Plan, StagesThatShareARankDoNotRelay) {
+  Plan plan = toy_plan();
+  plan.relays = true;
+  plan.stages[1].rank = 0;
+  EXPECT_THAT(refused(without_derived(to_yaml(plan, toy()))).message,
+              HasSubstr("transfers are relayed, but 2 stages share 1 ranks"));
+}
+
 TEST(Plan, ReadsBackWithAnExplicitOrder) {
   Plan plan = toy_plan();
   plan.schedule = "explicit";

@@ -53,6 +53,50 @@ Front front_of(const PlanningProblem& problem, Preference preference,
                      .preference = preference});
 }
 
+// Four stages in a row, the last of which reads the first, too.
+PlanningProblem row_with_skip(Link far) {
+  ToyGraph toy;
+  toy.add("a", {"input.x"}, true)
+      .add("b", {"a"}, true)
+      .add("c", {"b"}, true)
+      .add("d", {"c", "a"}, true);
+  PlanningProblem problem{.graph = toy.build("d"),
+                          .costs = ClusterCosts(CostTable{}),
+                          .cluster = {},
+                          .options = {.stages = 4, .batch = 4, .micro_batch = 1}};
+  CostTable costs = testing::random_costs(problem.graph, 1, 1);
+  for (auto& [name, cost] : costs.blocks) cost.forward.median = Nanos{1000};
+  problem.costs = ClusterCosts(std::move(costs));
+  problem.cluster.name = "row";
+  problem.cluster.link = {.bandwidth = 1e12, .latency = Nanos{20}};
+  problem.cluster.devices.assign(4, {.name = "d",
+                                     .kind = "cpu",
+                                     .memory = Bytes{1000 * kFrontMiB},
+                                     .op_latency = {},
+                                     .base = {},
+                                     .comm_buffer_per_peer = {}});
+  for (const auto& pair : {std::pair{0, 3}, {3, 0}}) problem.cluster.exceptions[pair] = far;
+  return problem;
+}
+
+TEST(SolverFront, RelaysWhereAStraightLinkIsSlow) {
+  PlanningProblem problem = row_with_skip({.bandwidth = 1e12, .latency = Nanos{9000}});
+  problem.options.any_order = false;
+  const Front front = front_of(problem, Preference::kTime);
+  const Solution& relayed = front.plans[front.chosen].solution;
+  EXPECT_TRUE(relayed.placement.relays);
+  EXPECT_EQ(relayed.proven_bound, relayed.step.makespan);
+  Placement straight = relayed.placement;
+  straight.relays = false;
+  const testing::Predicted slow = predict(problem, straight);
+  EXPECT_LT(relayed.step.makespan.count * 10, slow.step.count * 9);
+  EXPECT_EQ(relayed.step.makespan, predict(problem, relayed.placement).step);
+
+  const PlanningProblem even = row_with_skip({.bandwidth = 1e12, .latency = Nanos{20}});
+  const Front usual = front_of(even, Preference::kTime);
+  EXPECT_FALSE(usual.plans[usual.chosen].solution.placement.relays);
+}
+
 TEST(SolverFront, AmongEquallyShortStepsTakesTheLeanest) {
   PlanningProblem problem = one_slow_block();
   problem.options.may_recompute = false;  // which takes no time here

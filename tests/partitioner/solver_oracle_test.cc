@@ -1,5 +1,5 @@
 // The search against the simplest thing that can be right: try every stage for every unit, every
-// order of the devices, and every set of blocks that run again.
+// order of the devices, values sent straight and relayed, and every set of blocks that run again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,6 +30,15 @@ std::vector<Placement> in_every_order(const std::vector<Placement>& placements) 
   return all;
 }
 
+// With what further stages need relayed, too.
+std::vector<Placement> straight_and_relayed(std::vector<Placement> placements) {
+  for (size_t i = 0, count = placements.size(); i < count; ++i) {
+    placements.push_back(placements[i]);
+    placements.back().relays = true;
+  }
+  return placements;
+}
+
 // With every set of blocks that have a backward pass running again.
 std::vector<Placement> with_every_rerun(const PlanningProblem& problem, const Placement& plain) {
   std::vector<int> blocks;
@@ -49,6 +58,7 @@ struct OracleCase {
   const char* name;
   int problems;
   bool unequal_devices, recompute, slow_links;
+  int most_stages = 3;
 };
 
 class SolverOracleLarge : public ::testing::TestWithParam<std::tuple<OracleCase, int>> {
@@ -63,6 +73,7 @@ class SolverOracleLarge : public ::testing::TestWithParam<std::tuple<OracleCase,
   static PlanningProblem problem(uint64_t seed) {
     PlanningProblem problem =
         random_problem(seed, {.most_blocks = oracle_case().recompute ? 4 : 5,
+                              .most_stages = oracle_case().most_stages,
                               .unequal_devices = oracle_case().unequal_devices,
                               .slow_links = oracle_case().slow_links});
     problem.options.may_recompute = oracle_case().recompute;
@@ -72,12 +83,13 @@ class SolverOracleLarge : public ::testing::TestWithParam<std::tuple<OracleCase,
 };
 
 TEST_P(SolverOracleLarge, FindsTheShortestStepUnderCapsAtTheVeryEdge) {
-  int solved = 0, refused = 0, reran = 0;
+  int solved = 0, refused = 0, reran = 0, relayed = 0;
   for (uint64_t seed : seeds()) {
     PlanningProblem problem = SolverOracleLarge::problem(seed);
     std::vector<Placement> plain = every_placement(problem);
     if (problem.options.any_order) plain = in_every_order(plain);
     if (plain.empty()) continue;  // fewer units than stages
+    if (problem.options.stages > 2) plain = straight_and_relayed(std::move(plain));
     // Caps that some placement meets to the byte, and the same one byte lower on one rank.
     testing::Dice dice(seed);
     Placement edge = plain[dice.below(static_cast<int>(plain.size()))];
@@ -126,12 +138,14 @@ TEST_P(SolverOracleLarge, FindsTheShortestStepUnderCapsAtTheVeryEdge) {
       EXPECT_EQ(refined.step, solution.step.makespan) << "seed " << seed;
       EXPECT_TRUE(refined.fits(problem.options.memory_caps)) << "seed " << seed;
       ++solved;
+      relayed += found.best->placement.relays ? 1 : 0;
       reran += std::ranges::count(found.best->placement.recompute, true) > 0 ? 1 : 0;
     }
   }
   EXPECT_GT(solved, oracle_case().problems / 2);
   EXPECT_GT(refused, 0);
   EXPECT_EQ(reran > 0, oracle_case().recompute);
+  std::cout << solved << " solved, " << relayed << " of them relayed\n";
 }
 
 std::string name_of(const ::testing::TestParamInfo<SolverOracleLarge::ParamType>& info) {
@@ -144,6 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
                                          OracleCase{"SlowLinks", 60, false, false, true},
                                          OracleCase{"UnequalDevices", 60, true, false, true},
                                          OracleCase{"Recompute", 40, false, true, false},
+                                         OracleCase{"FourStages", 40, false, false, true, 4},
                                          OracleCase{"Everything", 40, true, true, true}),
                        ::testing::Range(0, 8)),
     name_of);
@@ -162,6 +177,7 @@ TEST(StageBound, IsNeverAboveTheMemoryModel) {
       for (size_t b = 0; b < placement.recompute.size(); ++b)
         placement.recompute[b] =
             seed % 2 == 1 && problem.graph.blocks[b].state != BlockState::kF && dice.percent(40);
+      placement.relays = seed % 3 == 0;
       const Predicted predicted = predict(problem, placement);
       for (int s = 0; s < problem.options.stages; ++s) {
         UnitSet stage;

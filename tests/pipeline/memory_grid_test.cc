@@ -38,6 +38,7 @@ struct Cell {
   int choice = 0, stages = 1, micro_batches = 1;
   Recomputed recomputed = Recomputed::kNone;
   const char* schedule = "1f1b";
+  bool relays = false;
 };
 
 // Blocks that keep more than the mean: what a planner short of memory would run again.
@@ -67,6 +68,7 @@ Placement place(const BlockGraph& graph, const CostTable& costs, const Cell& cel
     placement.stage_of_block[static_cast<size_t>(embedding)] = -1;
   }
   placement.recompute = blocks_to_recompute(graph, costs, cell.recomputed);
+  placement.relays = cell.relays;
   return placement;
 }
 
@@ -117,7 +119,7 @@ class Grid {
     counted_errors_.print(fmt::format("{}, costs from shapes", size_.name));
     profiled_errors_.print(fmt::format("{}, costs measured", size_.name));
     counted_errors_.expect_within({});
-    profiled_errors_.expect_within({});
+    profiled_errors_.expect_within({.median = 0.005, .worst = 0.02, .under = 0.005});
   }
 
  private:
@@ -163,14 +165,16 @@ void run_whole_grid(GridSize size) {
   grid.report();
 }
 
-TEST(MemoryGridSlow, TinyModelIsPredicted) {
-  run_whole_grid({.name = "tiny",
-                  .model = read_model_config(STAGECRAFT_SOURCE_DIR
-                                             "/configs/models/sd15_controlnet_tiny.yaml"),
-                  .width = 128,
-                  .height = 192,
-                  .micro_batch = 2});
+GridSize tiny() {
+  return {
+      .name = "tiny",
+      .model = read_model_config(STAGECRAFT_SOURCE_DIR "/configs/models/sd15_controlnet_tiny.yaml"),
+      .width = 128,
+      .height = 192,
+      .micro_batch = 2};
 }
+
+TEST(MemoryGridSlow, TinyModelIsPredicted) { run_whole_grid(tiny()); }
 
 TEST(MemoryGridSlow, MiddleModelIsPredicted) {
   run_whole_grid({.name = "middle",
@@ -192,6 +196,16 @@ TEST(MemoryGridLarge, APartOfTheGridIsPredicted) {
   grid.run({2, 4, 2, Recomputed::kAll, "1f1b"});
   grid.run({3, 3, 4, Recomputed::kNone, "gpipe"});
   grid.run({3, 1, 8, Recomputed::kAll, "1f1b"});
+  grid.run({0, 4, 4, Recomputed::kNone, "1f1b", true});
+  grid.run({2, 4, 2, Recomputed::kChosen, "gpipe", true});
+  grid.run({3, 4, 1, Recomputed::kNone, "1f1b"});  // a value in two messages at once
+  grid.report();
+}
+
+// Rank 1 is fullest between two blocks, when it has posted a receive.
+TEST(MemoryGridLarge, APeakOutsideOfBlocksIsPredicted) {
+  Grid grid(tiny());
+  grid.run({0, 3, 4, Recomputed::kNone, "1f1b"});
   grid.report();
 }
 

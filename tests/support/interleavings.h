@@ -134,7 +134,14 @@ class Interleavings {
                m.micro_batch),
            a, "what it sends");
     }
-    if (a.kind == ActionKind::kForward) {
+    if (a.kind == ActionKind::kForward && placement_.relays) {
+      for (int v = 0; v < static_cast<int>(graph_.values.size()); ++v) {
+        const int home = home_of(v);
+        if (home < 0 || home >= a.stage || last_stage_with(v) < a.stage) continue;
+        need(received(r, end, Direction::kForward, a.stage - 1, v, a.micro_batch), a,
+             "a relayed value");
+      }
+    } else if (a.kind == ActionKind::kForward) {
       for (size_t b = 0; b < graph_.blocks.size(); ++b) {
         if (placement_.stage_of_block[b] != a.stage || !graph_.blocks[b].reaches_loss) continue;
         for (int v : graph_.blocks[b].inputs) {
@@ -175,6 +182,11 @@ class Interleavings {
           here = here || stage == a.stage;
           if (stage > a.stage && (before < 0 || stage < before)) before = stage;
         }
+        if (placement_.relays && home <= a.stage && before > 0) {
+          here = true;
+          before = a.stage + 1;
+          while (!has_backward(before)) ++before;
+        }
         if (!here || before < 0) continue;
         need(placement_.rank_of_stage[before] == static_cast<int>(r)
                  ? ran(r, end, does_inputs, before, a.micro_batch)
@@ -183,6 +195,25 @@ class Interleavings {
              a, "a gradient");
       }
     }
+  }
+
+  int home_of(int value) const {
+    const int producer = graph_.values[value].producer;
+    return producer < 0 ? -1 : placement_.stage_of_block[producer];
+  }
+  int last_stage_with(int value) const {
+    int last = -1;
+    for (int consumer : graph_.values[value].consumers)
+      if (graph_.blocks[consumer].reaches_loss)
+        last = std::max(last, placement_.stage_of_block[consumer]);
+    return last;
+  }
+  bool has_backward(int stage) const {
+    for (size_t b = 0; b < graph_.blocks.size(); ++b)
+      if (placement_.stage_of_block[b] == stage && graph_.blocks[b].reaches_loss &&
+          graph_.blocks[b].state != BlockState::kF)
+        return true;
+    return false;
   }
 
   const BlockGraph& graph_;

@@ -50,17 +50,17 @@ inline MeasuredRank train_as_rank(const ProcessRun& run, int rank, const SocketW
   int64_t batch = 0;
   for (const int64_t size : run.micro_batch_sizes) batch += size;
   TrackingAllocator::reset_peak();
-  PeakMemory in_blocks;
+  PeakMemory fullest_moment;
   MeasuredRank mine{};
   for (int step = 0; step < run.steps; ++step) {
     const auto draws = order.batch_of_step(batch, step);
     const StepOutput output = executor.run(RunMode::kTrain, step, draws);
     const double norm = global_gradient_norm(parameters, *world.control, step);
     optimizer_step(parameters, {.learning_rate = 1e-5}, norm, step);
-    if (output.peak.total > in_blocks.total) in_blocks = output.peak;
+    if (output.peak.total > fullest_moment.total) fullest_moment = output.peak;
   }
   mine.peak_allocator = TrackingAllocator::peak();
-  mine.memory = memory_at_peak(parameters, in_blocks, mine.peak_allocator);
+  mine.memory = memory_at_peak(parameters, fullest_moment, mine.peak_allocator);
   return mine;
 }
 

@@ -154,7 +154,8 @@ inline BlockGraph random_graph(uint64_t seed, const RandomGraphOptions& options 
 }
 
 // `stages` consecutive runs of blocks on `ranks` ranks, then blocks are moved where the placement
-// stays without faults. A frozen time embedding is replicated half the time. Needs ranks <= stages
+// stays without faults. A frozen time embedding is replicated half the time; where each stage
+// has a rank of its own values are relayed half the time. Needs ranks <= stages
 // <= blocks that reach the loss.
 inline Placement random_placement(const BlockGraph& graph, uint64_t seed, int stages, int ranks) {
   Dice dice(seed ^ 0x9e3779b97f4a7c15u);
@@ -192,6 +193,7 @@ inline Placement random_placement(const BlockGraph& graph, uint64_t seed, int st
     const int block = dice.below(blocks);
     if (placement.stage_of_block[block] >= 0) try_stage(block, dice.below(stages));
   }
+  placement.relays = ranks == stages && dice.percent(50);
   return placement;
 }
 
