@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <numeric>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/files.h"
 #include "partitioner/base/strict_json.h"
 #include "pipeline/checkpoint/folder.h"
 #include "pipeline/train/checkpoint_state.h"
@@ -128,6 +132,26 @@ ResumePoint choose_checkpoint(const Job& job, const CheckpointManifest& run) {
   return accept_checkpoint(job, verify_checkpoint(wish), run, wish);
 }
 
+int64_t most_new_checkpoints(const TrainOptions& options, int64_t from,
+                             const std::vector<int64_t>& on_disk) {
+  const int64_t every = options.save_every > 0 ? options.save_every : options.steps;
+  const int64_t first = from / every;  // saves, counted from step 0
+  const int64_t saves = options.steps / every - first + (options.steps % every != 0 ? 1 : 0);
+  if (from >= options.steps) return 0;
+  // When the last is written, all before it lie there as the rule has left them.
+  const int64_t old = std::ssize(on_disk), before = saves - 1;
+  const int64_t newest = std::min(options.keep_last, before);
+  const int64_t newest_old = std::min(options.keep_last - newest, old);
+  int64_t kept = 0;  // of those that are not the newest
+  if (options.keep_every > 0) {
+    const int64_t apart = options.keep_every / std::gcd(every, options.keep_every);  // in saves
+    kept = (first + before - newest) / apart - first / apart +
+           std::count_if(on_disk.begin() + newest_old, on_disk.end(),
+                         [&](int64_t steps) { return steps % options.keep_every == 0; });
+  }
+  return std::max(int64_t{1}, newest + newest_old + kept + 1 - old);
+}
+
 void prepare_checkpoint_folder(const Job& job, const ResumePoint& from) {
   if (!job.options.wants_checkpoints()) return;
   const std::string root = checkpoints_folder(job.options.out);
@@ -139,6 +163,14 @@ void prepare_checkpoint_folder(const Job& job, const ResumePoint& from) {
     say(fmt::format("note: {} is set aside as {}.old\n", found.folder,
                     fs::path(found.folder).filename().string()));
   }
+  std::vector<int64_t> on_disk;
+  for (const FoundCheckpoint& found : list_checkpoints(root)) on_disk.push_back(found.steps);
+  const int64_t checkpoints = most_new_checkpoints(job.options, from.steps, on_disk);
+  const int64_t each = bytes_of_trained_state(job.graph).count;
+  require_space(root, {std::min(checkpoints, std::numeric_limits<int64_t>::max() / each) * each},
+                fmt::format("{} more checkpoints are to lie there at once: keep fewer "
+                            "(--keep-last, --keep-every) or name another folder with --out",
+                            checkpoints));
 }
 
 }  // namespace stagecraft

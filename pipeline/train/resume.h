@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "models/weights/weight_source.h"
 #include "pipeline/checkpoint/manifest.h"
@@ -28,8 +29,14 @@ struct ResumePoint {
 // the given one is not; ConfigError (4) as above; InputError(kIo).
 ResumePoint choose_checkpoint(const Job& job, const CheckpointManifest& run);
 
+// How many more checkpoints than those of the steps `on_disk` (newest first) OUT will hold at once,
+// the one that is being written included, when a run with `from` steps done goes to its end.
+int64_t most_new_checkpoints(const TrainOptions& options, int64_t from,
+                             const std::vector<int64_t>& on_disk);
+
 // Before the ranks start: later checkpoints of OUT, which are damaged or of a course of training
-// that is left, are set aside as NAME.old, what a killed run left is removed.
+// that is left, are set aside as NAME.old, what a killed run left is removed. Throws
+// InputError(kIo) when the disk is too small for the checkpoints to come.
 void prepare_checkpoint_folder(const Job& job, const ResumePoint& from);
 
 }  // namespace stagecraft

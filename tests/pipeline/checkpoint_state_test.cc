@@ -1,13 +1,17 @@
 // The trained state of a rank's parameters through the files of a checkpoint.
 #include "pipeline/train/checkpoint_state.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <vector>
 
 #include "partitioner/base/random.h"
 #include "pipeline/checkpoint/folder.h"
 #include "pipeline/checkpoint/part_writer.h"
+#include "pipeline/train/resume.h"
 #include "tests/support/small_model.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/training_world.h"
@@ -102,6 +106,47 @@ INSTANTIATE_TEST_SUITE_P(WhatTrains, CheckpointState,
                          ::testing::Values(TrainableConfig{}, TrainableConfig{.sd_locked = false},
                                            TrainableConfig{.only_mid_control = true},
                                            TrainableConfig{.what = "unet"}));
+
+// Saves one by one with the rule of remove_old_checkpoints.
+int64_t new_checkpoints_at_once(const TrainOptions& options, int64_t from,
+                                const std::vector<int64_t>& on_disk) {
+  std::vector<int64_t> there(on_disk.rbegin(), on_disk.rend());
+  size_t most = there.size();
+  for (int64_t step = from + 1; step <= options.steps; ++step) {
+    if (step != options.steps && (options.save_every == 0 || step % options.save_every != 0))
+      continue;
+    there.push_back(step);
+    most = std::max(most, there.size());
+    for (int64_t i = std::ssize(there) - options.keep_last - 1; i >= 0; --i)
+      if (options.keep_every == 0 || there[i] % options.keep_every != 0)
+        there.erase(there.begin() + i);
+  }
+  return static_cast<int64_t>(most - on_disk.size());
+}
+
+TEST(CheckpointSpace, IsWhatTheRuleOfKeepingNeeds) {
+  const std::vector<std::vector<int64_t>> on_disk = {{}, {5}, {4}, {5, 4, 2}, {6, 5, 4, 3, 2, 1}};
+  int checked = 0;
+  for (const int64_t steps : {1, 6, 7, 40})
+    for (const int64_t save_every : {0, 1, 2, 3, 9})
+      for (const int64_t keep_last : {1, 2, 5, 60})
+        for (const int64_t keep_every : {0, 1, 2, 4, 6, 100})
+          for (const int64_t from : {0, 5, 6})
+            for (const std::vector<int64_t>& old : on_disk) {
+              if (from > steps || (!old.empty() && old.front() > from)) continue;
+              TrainOptions options;
+              options.steps = steps;
+              options.save_every = save_every;
+              options.keep_last = keep_last;
+              options.keep_every = keep_every;
+              EXPECT_EQ(most_new_checkpoints(options, from, old),
+                        new_checkpoints_at_once(options, from, old))
+                  << fmt::format("{} steps from {}, saved every {}, kept {} and every {}, {} there",
+                                 steps, from, save_every, keep_last, keep_every, old.size());
+              ++checked;
+            }
+  EXPECT_GT(checked, 2000);
+}
 
 TEST(CheckpointCopy, IsWhatWasThereWhenTheSaveBegan) {
   const TempFolder folder;

@@ -209,6 +209,17 @@ TEST_F(ResumeMultiProcess, AFullDiskEndsTheRunWithoutLosingTheCheckpointBefore) 
   must_train("out", {.stages = 1, .steps = 2, .flags = "--resume auto"});
 }
 
+TEST_F(ResumeMultiProcess, ADiskTooSmallForTheCheckpointsIsToldBeforeTheFirstStep) {
+  for (const char* steps : {"100000000", "1099511627776"}) {
+    const ProgramEnd end =
+        train(plan_for(1), "out",
+              fmt::format("--save-every 1 --keep-every 1 --keep-last 1 --steps {}", steps));
+    EXPECT_EQ(end.code, 7) << end.err;
+    EXPECT_THAT(end.err, AllOf(HasSubstr("of disk are needed"), HasSubstr("--keep-last")));
+    EXPECT_THAT(end.out, Not(HasSubstr("step ")));
+  }
+}
+
 TEST_F(ResumeMultiProcess, AnAuditIsNotResumed) {
   const ProgramEnd end = start(
       "out", {.stages = 1, .steps = 2, .flags = "--resume auto --audit " + folder_.file("audit")});
