@@ -109,6 +109,24 @@ inline const CLI::Validator kSize(
     },
     "", "");
 
+// For `sizes_of`: sizes between commas.
+inline const CLI::Validator kSizes(
+    [](const std::string& text) {
+      for (const std::string& size : CLI::detail::split(text + " ", ',')) {
+        if (const std::string fault = kSize(CLI::detail::trim_copy(size)); !fault.empty())
+          return fault;
+      }
+      return std::string();
+    },
+    "", "");
+inline std::vector<Bytes> sizes_of(const std::vector<std::string>& texts) {
+  std::vector<Bytes> sizes;
+  for (const std::string& text : texts)
+    for (const std::string& size : CLI::detail::split(text, ','))
+      sizes.push_back(parse_size(CLI::detail::trim_copy(size)).value());  // kSizes has checked it
+  return sizes;
+}
+
 // Runs the program's body and maps what it throws. A reader of the output that went away ends the
 // program with an I/O failure instead of a signal.
 inline int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
@@ -156,6 +174,15 @@ inline void add_version(CLI::App& app) {
 // Throws Error (2) with one line that names the option.
 inline bool parse_command_line(CLI::App& app, int argc, char** argv) {
   try {
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view argument = argv[i];
+      if (argument.empty() ||
+          (argument.starts_with("--") && argument.find('=') == argument.size() - 1))
+        throw Error(
+            ExitCode::kUsage,
+            fmt::format("argument {}{} is empty: give a value", i,
+                        i > 1 && argument.empty() ? fmt::format(", after {},", argv[i - 1]) : ""));
+    }
     app.parse(argc, argv);
     return true;
   } catch (const CLI::Success& success) {

@@ -64,8 +64,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
          "--memory-cap", command.memory_caps,
          "most a rank may hold by the memory model, its process base included (all lines of the "
          "report); 20GiB, 20480MiB or 20480 (MiB), one value or one per rank, as in 20GiB,8GiB")
-      ->delimiter(',')
-      ->check(kSize);
+      ->check(kSizes);
   app.add_option("--schedule", command.schedule, "1f1b, gpipe, or any: what is best")
       ->check(CLI::IsMember([] {
         std::vector<std::string> names = generator_names();

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 
+#include "cli.h"
 #include "partition_commands.h"
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
@@ -39,10 +40,7 @@ TrainConfig train_config(const PlanCommand& command) {
 
 // A cap takes the place of the device's memory, for the plan and for all that stands beside it.
 void set_caps(Cluster& cluster, const PlanCommand& command) {
-  std::vector<Bytes> caps;
-  for (const std::string& cap : command.memory_caps) {
-    caps.push_back(parse_size(cap).value());  // the command line checked it
-  }
+  const std::vector<Bytes> caps = sizes_of(command.memory_caps);
   const size_t ranks =
       command.stages > 0 ? static_cast<size_t>(command.stages) : cluster.devices.size();
   if (caps.size() > 1 && caps.size() != ranks) {

@@ -27,14 +27,12 @@ std::string devices_text(const std::vector<PlannedRank>& ranks) {
   return text;
 }
 
-std::string job_text(const Plan& plan, size_t micro_batches) {
-  return fmt::format(
-      "Trains {} at {} × {} pixels in {}, batch {} as {} of {}, on {} (cluster {}): "
-      "{}, schedule {}.",
-      trained_text(plan.train.trainable), plan.train.width, plan.train.height, plan.train.precision,
-      plan.train.batch, counted(static_cast<int64_t>(micro_batches), "micro-batch"),
-      plan.train.micro_batch, devices_text(plan.ranks), plan.cluster,
-      counted(static_cast<int64_t>(plan.stages.size()), "stage"), schedule_text(plan));
+std::string job_text(const Plan& plan) {
+  return fmt::format("Trains {} at {} × {} pixels in {}, {}, on {} (cluster {}): {}, schedule {}.",
+                     trained_text(plan.train.trainable), plan.train.width, plan.train.height,
+                     plan.train.precision, batch_text(plan), devices_text(plan.ranks), plan.cluster,
+                     counted(static_cast<int64_t>(plan.stages.size()), "stage"),
+                     schedule_text(plan));
 }
 
 class PageMaker {
@@ -46,7 +44,7 @@ class PageMaker {
     const Plan& plan = sources_.plan;
     Page page;
     page.model = sources_.graph.model;
-    page.job = job_text(plan, sources_.resolved.micro_batch_sizes.size());
+    page.job = job_text(plan);
     page.reasons = reasons_of(sources_.report);
     page.report = sources_.report;
     page.makespan = sources_.step.makespan;

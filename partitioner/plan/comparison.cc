@@ -64,10 +64,9 @@ Comparison compare(const Plan& plan, const BlockGraph& graph, const ResolvedPlan
                    const ClusterCosts& costs, const Cluster& cluster) {
   const Judge judge(graph, costs, cluster, resolved.micro_batch_sizes);
   Comparison comparison{
-      .title =
-          fmt::format("{}, {}x{} pixels, {}, batch {} as micro-batches of {}, {} stages on {}",
-                      graph.model, plan.train.width, plan.train.height, plan.train.precision,
-                      plan.train.batch, plan.train.micro_batch, plan.stages.size(), cluster.name),
+      .title = fmt::format("{}, {}x{} pixels, {}, {}, {} stages on {}", graph.model,
+                           plan.train.width, plan.train.height, plan.train.precision,
+                           batch_text(plan), plan.stages.size(), cluster.name),
       .splits = {},
       .as_way = as_way(plan),
       .alternatives = plan.alternatives};

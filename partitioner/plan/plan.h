@@ -65,6 +65,8 @@ struct Plan {
 
 // The schedule, and how values travel where that is not straight, for people.
 std::string schedule_text(const Plan& plan);
+// "batch 7 as micro-batches of 3, the last of 1"
+std::string batch_text(const Plan& plan);
 
 std::string to_yaml(const Plan& plan, const BlockGraph& graph);
 void write_plan(const Plan& plan, const BlockGraph& graph,

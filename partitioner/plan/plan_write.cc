@@ -176,6 +176,13 @@ std::string model_beside(const std::string& model, const std::string& path) {
 
 }  // namespace
 
+std::string batch_text(const Plan& plan) {
+  const int64_t batch = plan.train.batch, micro_batch = plan.train.micro_batch;
+  std::string text = fmt::format("batch {} as micro-batches of {}", batch, micro_batch);
+  if (batch % micro_batch != 0) text += fmt::format(", the last of {}", batch % micro_batch);
+  return text;
+}
+
 std::string schedule_text(const Plan& plan) {
   return plan.relays ? plan.schedule + " with relayed transfers" : plan.schedule;
 }

@@ -81,11 +81,10 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
         "them");
   }
   Report report;
-  report.title = fmt::format(
-      "{}, {}x{} pixels, {}, batch {} as micro-batches of {}, {}, {} stages on {} ranks of {}",
-      graph.model, plan.train.width, plan.train.height, plan.train.precision, plan.train.batch,
-      plan.train.micro_batch, schedule_text(plan), plan.stages.size(), plan.ranks.size(),
-      plan.cluster);
+  report.title =
+      fmt::format("{}, {}x{} pixels, {}, {}, {}, {} stages on {} ranks of {}", graph.model,
+                  plan.train.width, plan.train.height, plan.train.precision, batch_text(plan),
+                  schedule_text(plan), plan.stages.size(), plan.ranks.size(), plan.cluster);
   report.cost_table = plan.cost_table;
   report.ranks = report_ranks(plan, graph, placement);
   report.batch = plan.train.batch;

@@ -79,7 +79,7 @@ TEST(Page, BlocksHaveTheirCosts) {
 TEST(Page, SaysWhatIsTrainedOnWhat) {
   EXPECT_EQ(
       make_page(full_page_sample("toy").sources()).job,
-      "Trains ControlNet at 512 × 512 pixels in fp32, batch 6 as 6 micro-batches of 1, on 4 × "
+      "Trains ControlNet at 512 × 512 pixels in fp32, batch 6 as micro-batches of 1, on 4 × "
       "toy (cluster toy): 4 stages, schedule 1f1b.");
 }
 

@@ -134,6 +134,15 @@ TEST(Report, WithoutMeasurementsTheColumnIsEmpty) {
   EXPECT_THAT(to_text(toy_report()), Not(HasSubstr("measured")));
 }
 
+TEST(Report, SaysThatTheLastMicroBatchIsSmaller) {
+  Plan plan = three_block_plan();
+  plan.train.batch = 7;
+  plan.train.micro_batch = 3;
+  EXPECT_EQ(batch_text(plan), "batch 7 as micro-batches of 3, the last of 1");
+  EXPECT_THAT(to_text(make_report(plan, three_blocks(), toy_placement(), {})),
+              HasSubstr(batch_text(plan)));
+}
+
 TEST(Report, StartsWithWhatAStepTakesAndWhetherItFits) {
   EXPECT_THAT(to_text(toy_report()),
               AllOf(StartsWith("toy, 512x512 pixels, fp32, batch 4 as micro-batches of 1, "),

@@ -200,6 +200,10 @@ TEST_F(PartitionProgram, ACapIsOneSizeHoweverItIsWritten) {
   const std::string plain = plan_with("1024");
   EXPECT_EQ(plan_with("1GiB"), plain);
   EXPECT_EQ(plan_with("1024MiB,1GiB,1024,1GiB"), plain);
+  for (const char* cap : {"1GiB,", ",1GiB", "1GiB,,1GiB"})
+    EXPECT_THAT(run(job() + "--memory-cap " + cap + " -o " + plan()).err,
+                HasSubstr("--memory-cap: nothing is no size"))
+        << cap;
   const ProgramEnd refused = run(job() + "--memory-cap 1GB -o " + plan());
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--memory-cap: 1GB is no size: write 20GiB, 20480MiB or "
@@ -349,6 +353,11 @@ TEST_F(PartitionProgram, JsonPlanIsOneObject) {
 }
 
 TEST_F(PartitionProgram, ErrorsWithJsonEndInAnObject) {
+  for (const char* flags : {"--batch \"\" ", "--batch= ", "--threads '' "}) {
+    const ProgramEnd empty = run(job() + flags + "-o " + plan());
+    EXPECT_EQ(empty.code, 2) << flags;
+    EXPECT_THAT(empty.err, HasSubstr("is empty: give a value")) << flags;
+  }
   const ProgramEnd refused = run(job() + "--batch 0 --json -o " + plan());
   EXPECT_EQ(refused.code, 2);
   const json last = json::parse(last_line(refused.err));
