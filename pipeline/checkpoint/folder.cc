@@ -130,11 +130,15 @@ CheckpointManifest verify_checkpoint(const std::string& folder) {
   return manifest;
 }
 
-void prepare_checkpoints(const std::string& root) {
+void make_checkpoints_folder(const std::string& root) {
   std::error_code failed;
   fs::create_directories(root, failed);
   if (failed) fail_at(root, "make the folder", failed);
   sync_folder(fs::path(root).parent_path().string());
+}
+
+void prepare_checkpoints(const std::string& root) {
+  make_checkpoints_folder(root);
   for (const fs::path& entry : entries_of(root)) {
     const std::string name = entry.filename().string();
     if (name.starts_with(fmt::format(".{}", kPrefix)) &&

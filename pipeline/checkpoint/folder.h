@@ -35,7 +35,9 @@ CheckpointManifest verify_checkpoint(const std::string& folder);
 // The manifest alone.
 CheckpointManifest read_checkpoint_manifest(const std::string& folder);
 
-// Makes `root` if need be, and removes what a killed run left half written or half deleted.
+// Makes `root` if need be.
+void make_checkpoints_folder(const std::string& root);
+// And removes what a killed run left half written or half deleted.
 void prepare_checkpoints(const std::string& root);
 
 // Makes an unfinished checkpoint's folder, if it is not there, and returns its path.

@@ -33,7 +33,7 @@ class SignalReader {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGCHLD);
     child_before_ = ::signal(SIGCHLD, SIG_DFL);  // ignored, it would take the ranks' exit codes
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
       if (!is_ignored(signal)) sigaddset(&signals_, signal);
     }
     ::sigprocmask(SIG_BLOCK, &signals_, &before_);
@@ -153,6 +153,10 @@ class Supervisor {
   void handle_signals() {
     while (const int signal = signals_.next()) {
       if (signal == SIGCHLD) continue;
+      if (signal == SIGUSR1) {
+        for (auto& process : processes_) process->signal_group(SIGUSR1);
+        continue;
+      }
       if (!asked_to_stop_) {
         asked_to_stop_ = signal;
         asked_at_ = Clock::now();

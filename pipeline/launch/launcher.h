@@ -43,11 +43,12 @@ struct LaunchResult {
 };
 
 // Blocks until every rank has ended; the run's folder is gone then. Call it from a thread that
-// lives as long as the run, in a process without other threads: it blocks SIGINT, SIGTERM, SIGHUP
-// and SIGCHLD meanwhile and acts on them: the first SIGINT or SIGTERM is passed on to the ranks as
-// SIGTERM, which let their step end, save and leave; a later SIGINT, or the grace limit, kills.
-// Warnings go to stderr, as do the ranks' own lines, "[rank 2] " in front. Throws InputError (7) if
-// the folder cannot be made; everything later is in the result, with code
+// lives as long as the run, in a process without other threads: it blocks SIGINT, SIGTERM, SIGHUP,
+// SIGUSR1 and SIGCHLD meanwhile and acts on them: the first SIGINT or SIGTERM is passed on to the
+// ranks as SIGTERM, which let their step end, save and leave; a later SIGINT, or the grace limit,
+// kills. SIGUSR1 is passed on, to ranks that ignore it until they handle it. Warnings go to stderr,
+// as do the ranks' own lines, "[rank 2] " in front. Throws InputError (7) if the folder cannot be
+// made; everything later is in the result, with code
 //   that of the first rank to fail, if it is one of ExitCode · 8 a rank could not be started · 9
 //   killed by a signal, left early, unknown code · 10 no progress · 130, 143 stopped by SIGINT,
 //   SIGTERM.

@@ -69,7 +69,7 @@ class RehearsalLoop {
       : rehearsal_(rehearsal),
         comm_(around.comm),
         control_(around.control, around.page),
-        stop_(around.stop),
+        stop_(around.requests.stop),
         received_(static_cast<size_t>(around.comm.size())) {}
 
   LoopEnd run() {

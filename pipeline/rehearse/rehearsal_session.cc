@@ -38,7 +38,7 @@ ExitCode run_rehearsal(const RehearsalOptions& options, const std::vector<std::s
 }
 
 ExitCode run_rehearsed_rank(const RehearsalOptions& options, RankEnvironment& environment) {
-  return run_as_child(environment, [&](const std::atomic<bool>& stop) {
+  return run_as_child(environment, [&](RankRequests& requests) {
     environment.page.set_section(Section::kConnect, -1);
     const Rehearsal rehearsal = load_rehearsal(options);
     SocketWorldOptions world_options = environment.socket_options();
@@ -47,7 +47,7 @@ ExitCode run_rehearsed_rank(const RehearsalOptions& options, RankEnvironment& en
     return rehearse_rank(rehearsal, {.comm = *world.communicator,
                                      .control = *world.control,
                                      .page = environment.page,
-                                     .stop = stop});
+                                     .requests = requests});
   });
 }
 

@@ -66,10 +66,10 @@ bool Checkpointing::part_written() {
   return writer_.done();
 }
 
-void Checkpointing::end_of_step(int64_t steps, bool all_written, bool goes_on) {
+void Checkpointing::end_of_step(int64_t steps, bool all_written, bool goes_on, bool asked) {
   const auto start = Clock::now();
   const int64_t every = job_.options.save_every;
-  const bool due = goes_on && every > 0 && steps % every == 0;
+  const bool due = goes_on && (asked || (every > 0 && steps % every == 0));
   if (under_way_ != 0 && (all_written || due)) complete();
   if (due) {
     begin(steps);
@@ -79,9 +79,10 @@ void Checkpointing::end_of_step(int64_t steps, bool all_written, bool goes_on) {
 }
 
 void Checkpointing::finish(int64_t steps) {
-  if (!job_.options.wants_checkpoints()) return;
+  const bool wanted = job_.options.wants_checkpoints();
+  if (!wanted && saves_in_training_ == 0) return;
   if (under_way_ != 0) complete();
-  if (saved_ != steps) {
+  if (wanted && saved_ != steps) {
     begin(steps);
     complete();
   }
@@ -105,6 +106,7 @@ void Checkpointing::begin(int64_t steps) {
   control_.enter(Section::kSave);
   begun_ = Clock::now();
   under_way_ = steps;
+  if (!job_.options.wants_checkpoints()) make_checkpoints_folder(root_);  // asked for by a signal
   writer_.start(root_, steps, trained_state(job_.graph, parameters_));
 }
 

@@ -30,11 +30,13 @@ class Checkpointing {
   // checkpoint before, could not be written.
   bool part_written();
   // Collective, after the facts of the step that made `steps` of them were exchanged: commits what
-  // `all_written` says is whole, and begins a save when one is due and the training goes on.
+  // `all_written` says is whole, and begins a save when one is due or `asked` for and the training
+  // goes on.
   // Blocks for the copy; and for the save before, if that is still under way. Throws as above.
-  void end_of_step(int64_t steps, bool all_written, bool goes_on);
+  void end_of_step(int64_t steps, bool all_written, bool goes_on, bool asked);
   // Collective, after the last step: there is a checkpoint of `steps` steps when it returns. Rank 0
-  // says what all of them took. Does nothing unless checkpoints are wanted.
+  // says what all of them took. Unless checkpoints are wanted, only completes one that was asked
+  // for.
   void finish(int64_t steps);
 
  private:

@@ -23,10 +23,10 @@
 namespace stagecraft {
 namespace {
 
-std::atomic<bool> stop_requested{false};
+RankRequests requests;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-void request_stop(int) { stop_requested.store(true); }
+void take_request(int signal) { (signal == SIGUSR1 ? requests.save : requests.stop).store(true); }
 
 void show_cache_progress(const CacheProgress& progress) {
   switch (progress.phase) {
@@ -58,7 +58,7 @@ LoopEnd encode(const Job& job, ProgressPage& page) {
        .batch = train.batch},
       [&](const CacheProgress& progress) {
         page.beat();
-        if (stop_requested.load()) {
+        if (requests.stop.load()) {
           throw Error(ExitCode::kTerminated, "stopped while the cache was filled");
         }
         show_cache_progress(progress);
@@ -84,11 +84,9 @@ LoopEnd train(const Job& job, RankEnvironment& environment) {
                          .height = train.height,
                          .seed = job.options.seed,
                          .caption_dropout = job.options.caption_dropout});
-  return run_rank(job, samples, dataset.index_hash,
-                  {.comm = *world.communicator,
-                   .control = *world.control,
-                   .page = page,
-                   .stop = stop_requested});
+  return run_rank(
+      job, samples, dataset.index_hash,
+      {.comm = *world.communicator, .control = *world.control, .page = page, .requests = requests});
 }
 
 }  // namespace
@@ -96,7 +94,7 @@ LoopEnd train(const Job& job, RankEnvironment& environment) {
 std::string manifest_note(const TrainOptions& options) { return options.out + "/.cache-manifest"; }
 
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
-  return run_as_child(environment, [&](const std::atomic<bool>&) {
+  return run_as_child(environment, [&](RankRequests&) {
     const char* role = std::getenv(kRoleVariable);
     Job job = load_job(options);
     if (const char* checkpoint = std::getenv(kCheckpointVariable)) job.checkpoint = checkpoint;
@@ -106,17 +104,18 @@ ExitCode run_child(const TrainOptions& options, RankEnvironment& environment) {
 }
 
 ExitCode run_as_child(RankEnvironment& environment,
-                      const std::function<LoopEnd(const std::atomic<bool>& stop)>& body) {
+                      const std::function<LoopEnd(RankRequests&)>& body) {
   struct sigaction action{};
-  action.sa_handler = request_stop;
+  action.sa_handler = take_request;
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGUSR1, &action, nullptr);
   std::signal(SIGINT, SIG_IGN);
   const auto fail = [&](ExitCode code, std::string_view text, bool secondary = false) {
     environment.page.set_error(code, text, secondary);
     return code;
   };
   try {
-    const LoopEnd end = body(stop_requested);
+    const LoopEnd end = body(requests);
     environment.page.set_goodbye();
     return end == LoopEnd::kFinished ? ExitCode::kOk : ExitCode::kTerminated;
   } catch (const PeerLostError& error) {

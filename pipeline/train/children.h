@@ -2,7 +2,6 @@
 // ranks.
 #pragma once
 
-#include <atomic>
 #include <functional>
 
 #include "pipeline/launch/rank_environment.h"
@@ -25,9 +24,9 @@ std::string manifest_note(const TrainOptions& options);
 // in the page, from where the launcher takes it.
 ExitCode run_child(const TrainOptions& options, RankEnvironment& environment);
 
-// How any child runs: SIGTERM sets `stop`, what `body` throws goes to the page, and the exit code
-// is returned. Once in a process.
+// How any child runs: SIGTERM asks it to stop, SIGUSR1 to save; what `body` throws goes to the
+// page, and the exit code is returned. Once in a process.
 ExitCode run_as_child(RankEnvironment& environment,
-                      const std::function<LoopEnd(const std::atomic<bool>& stop)>& body);
+                      const std::function<LoopEnd(RankRequests&)>& body);
 
 }  // namespace stagecraft

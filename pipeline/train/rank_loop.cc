@@ -43,8 +43,8 @@ double seconds_now() {
 
 // What every rank tells the others at the end of a step: the vote, and what rank 0 shows.
 struct StepFacts {
-  double loss_sum = 0;  // over this rank's samples; only the last stage has any
-  int64_t stop = 0;
+  double loss_sum = 0;         // over this rank's samples; only the last stage has any
+  int64_t stop = 0, save = 0;  // asked for by a signal
   int64_t peak_bytes = 0;
   int64_t part_written = 0;  // of the checkpoint that is being written
 };
@@ -65,7 +65,7 @@ class Loop {
         data_identity_(data_identity),
         comm_(around.comm),
         control_(around.control, around.page),
-        stop_(around.stop) {}
+        requests_(around.requests) {}
 
   LoopEnd run() {
     TrackingAllocator::install();
@@ -180,7 +180,8 @@ class Loop {
       const auto facts =
           control_.gather_plain(fmt::format("end of step {}", step),
                                 StepFacts{.loss_sum = sum_of(output.sample_losses),
-                                          .stop = stop_.load() ? 1 : 0,
+                                          .stop = requests_.stop.load() ? 1 : 0,
+                                          .save = requests_.save.exchange(false) ? 1 : 0,
                                           .peak_bytes = TrackingAllocator::peak().count,
                                           .part_written = checkpoints.part_written()});
       steps_done_ = step + 1;
@@ -198,16 +199,21 @@ class Loop {
                           .seconds = seconds,
                           .samples = job_.plan.train.batch,
                           .fullest_rank = {}};
-      bool stop = false, all_written = true;
+      bool stop = false, save = false, all_written = true;
       for (const StepFacts& fact : facts) {
         metrics.loss += fact.loss_sum / static_cast<double>(draws.size());
         metrics.fullest_rank = std::max(metrics.fullest_rank, Bytes{fact.peak_bytes});
         stop = stop || fact.stop != 0;
+        save = save || fact.save != 0;
         all_written = all_written && fact.part_written != 0;
       }
       if (file) file->write(metrics);
       if (line) line->show(metrics);
-      checkpoints.end_of_step(steps_done_, all_written, !stop && steps_done_ < options.steps);
+      const bool goes_on = !stop && steps_done_ < options.steps;
+      if (save && goes_on && control_.first_rank())
+        say(fmt::format("note: a checkpoint of {} steps is saved, as SIGUSR1 asked\n",
+                        steps_done_));
+      checkpoints.end_of_step(steps_done_, all_written, goes_on, save);
       if (stop) {
         if (line) line->finish();
         peak_ = TrackingAllocator::peak();
@@ -221,7 +227,7 @@ class Loop {
 
   // The vote before the first step: whether a rank was told to stop.
   bool stop_wanted() {
-    const auto votes = control_.gather_plain("start of training", int64_t{stop_.load()});
+    const auto votes = control_.gather_plain("start of training", int64_t{requests_.stop.load()});
     return std::any_of(votes.begin(), votes.end(), [](int64_t vote) { return vote != 0; });
   }
 
@@ -237,7 +243,7 @@ class Loop {
       }
       const int64_t tag = -2 - b;
       const StepOutput output = executor.run(RunMode::kEvaluate, tag, draws);
-      const StepFacts mine{.loss_sum = sum_of(output.sample_losses), .stop = stop_.load()};
+      const StepFacts mine{.loss_sum = sum_of(output.sample_losses), .stop = requests_.stop.load()};
       bool stop = false;
       for (const StepFacts& fact :
            control_.gather_plain(fmt::format("evaluation batch {}", b), mine)) {
@@ -289,7 +295,7 @@ class Loop {
   const std::string& data_identity_;
   Communicator& comm_;
   LoopControl control_;
-  const std::atomic<bool>& stop_;
+  RankRequests& requests_;
   ActionTimes times_;  // of the last training step; empty: nobody wants them
   PeakMemory fullest_moment_;
   Bytes peak_;  // of the training steps

@@ -11,13 +11,18 @@
 
 namespace stagecraft {
 
+// What signals ask a rank for, to be done after the step under way by all ranks together.
+struct RankRequests {
+  std::atomic<bool> stop{false};  // leave; stays set
+  std::atomic<bool> save{false};  // a checkpoint; reset by who takes it up
+};
+
 // What a rank has around it. Everything outlives the loop.
 struct RankSurroundings {
   Communicator& comm;
   ControlChannel& control;
   ProgressPage& page;  // where the loop says what it does
-  const std::atomic<bool>&
-      stop;  // set by a signal: all ranks leave together after the step under way
+  RankRequests& requests;
 };
 
 enum class LoopEnd {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -169,6 +170,7 @@ std::vector<std::string> stage_labels(const Placement& placement) {
 }
 
 ExitCode run_session(const TrainOptions& options, const std::vector<std::string>& command) {
+  std::signal(SIGUSR1, [](int) {});  // asks the ranks to save: without any, nothing happens
   const Job job = load_job(options);
   require_folder("--data", options.data, "prompt.json");
   require_folder("--weights", options.weights);

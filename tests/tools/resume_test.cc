@@ -116,6 +116,36 @@ TEST_F(ResumeMultiProcess, AfterSigtermTheRunGoesOnAsIfNothingHadHappened) {
   expect_same_result("stopped", "whole");
 }
 
+TEST_F(ResumeMultiProcess, ASigusr1SavesAndTrainingGoesOn) {
+  const std::string out = folder_.file("asked");
+  const auto run = start_long_training("asked", 0);
+  wait_for([&] { return fs::exists(out); });
+  ::kill(run->pid(), SIGUSR1);  // too early for anything to be saved: no harm
+  const auto steps_done = [&] {
+    const std::string numbers = fs::exists(out + "/metrics.jsonl") ? numbers_of(out) : "";
+    return static_cast<int>(std::count(numbers.begin(), numbers.end(), '\n'));
+  };
+  wait_for([&] { return steps_done() > 1; });
+  ::kill(run->pid(), SIGUSR1);
+  const auto saved = [&] {
+    int newest = 0;
+    for (int step = 1; step <= steps_done(); ++step)
+      if (fs::exists(checkpoint("asked", step) + "/manifest.json")) newest = step;
+    return newest;
+  };
+  wait_for([&] { return saved() > 1; });
+  const int first = saved();
+  wait_for([&] { return steps_done() > first + 2; });
+  ::kill(run->rank(1), SIGUSR1);  // one rank asks, all save
+  wait_for([&] { return saved() > first; });
+  const int second = saved();
+  ::kill(run->pid(), SIGKILL);
+  run->wait(std::chrono::seconds(60));
+  must_train("asked", {.stages = 2, .steps = second + 1, .flags = "--resume auto"});
+  must_train("whole", {.stages = 2, .steps = second + 1, .flags = ""});
+  expect_same_result("asked", "whole");
+}
+
 TEST_F(ResumeMultiProcess, AfterAKilledRankTheRunGoesOnAsIfNothingHadHappened) {
   const auto run = start_long_training("killed", 1);
   wait_for([&] { return fs::exists(checkpoint("killed", 2)); });
