@@ -85,11 +85,12 @@ void rank_faults(const Placement& placement, std::vector<std::string>& faults) {
     used[rank] = true;
     last = std::max(last, rank);
   }
-  if (placement.relays && last + 1 < stages)
+  const auto ranks = std::ranges::count(used, true);
+  if (placement.relays && ranks < stages)
     faults.push_back(
-        fmt::format("transfers are relayed, but {} stages share {} ranks: give each "
-                    "stage a rank of its own, or send straight",
-                    stages, last + 1));
+        fmt::format("transfers are relayed, but {} stages share {} {}: give each stage a rank of "
+                    "its own, or say `transfers: direct`",
+                    stages, ranks, ranks == 1 ? "rank" : "ranks"));
   for (int r = 0; r < last; ++r)
     if (!used[r]) faults.push_back(fmt::format("rank {} hosts no stage, rank {} does", r, last));
 }

@@ -18,8 +18,15 @@ constexpr int kSweepSteps = 12;                 // caps between the fastest and 
 constexpr int64_t kNodesOfSweep = 150'000;      // of one of these searches
 constexpr int64_t kNodesOfOther = 1'500'000;    // of fewer stages, or another schedule
 constexpr int64_t kNodesOfOthers = 25'000'000;  // of all these together
+constexpr int64_t kLeastOfOther = 50'000;
 constexpr int64_t kLeanestRoom = 200;  // part of the least peak that the leanest plan may be above
 constexpr int kMostStages = 16;        // that are tried unless asked for
+
+// What was found of a shape: the search for its fastest split proved `bound` with `nodes`.
+struct Swept {
+  std::vector<Solution> solutions;
+  int64_t bound = 0, nodes = 0;
+};
 
 // All splits of one shape (stages, schedule, micro-batch) that are worth having.
 class Sweep {
@@ -27,16 +34,15 @@ class Sweep {
   Sweep(const StageTable& table, const SplitTarget& target, const SolverOptions& options)
       : table_(table), target_(target), options_(options) {}
 
-  // `whole`: the front, else the fastest only, which gets `nodes`.
-  // `bound`: lowered to what is proven for the shape. `spent`: grows by the nodes of the fastest.
-  std::vector<Solution> run(bool whole, int64_t nodes, int64_t& bound, int64_t& spent) const {
+  // `whole`: the front, else the fastest only, which gets `nodes`. A bound above `enough` is of no
+  // use.
+  Swept run(bool whole, int64_t nodes, Nanos enough) const {
     const SearchLimits& limits = options_.limits;
     SearchLimits of_fastest = limits.part(nodes);
-    of_fastest.enough = Nanos{bound};  // no more can be proven of all shapes together
+    of_fastest.enough = enough;
     SearchResult fastest = find_split(table_, target_, of_fastest);
-    spent += fastest.nodes;
-    bound = std::min(bound, fastest.bound);
-    if (!fastest.best) return {};
+    Swept swept{.solutions = {}, .bound = fastest.bound, .nodes = fastest.nodes};
+    if (!fastest.best) return swept;
     const Bytes most = fastest.best->peak();
     const bool relays = fastest.best->placement.relays;  // so do the leaner ones
     std::vector<Split> found;
@@ -59,13 +65,16 @@ class Sweep {
         found.push_back(std::move(leanest));
       lean_ties(found);
     }
-    std::vector<Solution> solutions;
+    std::vector<Solution>& solutions = swept.solutions;
     for (Split& split : found) {
       // Refined, only the fastest may become fuller than it was.
       const SplitTarget target = solutions.empty() ? target_ : capped(split.peak(), relays);
       solutions.push_back(solution_of(table_, target, std::move(split), fastest.bound));
     }
-    return solutions;
+    if (fastest.straight)
+      solutions.push_back(
+          solution_of(table_, target_, std::move(*fastest.straight), fastest.bound));
+    return swept;
   }
 
  private:
@@ -184,9 +193,12 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
   };
   const bool any_stages = request.options.stages == 0 && request.options.memory_caps.empty();
   // What one of the others leaves goes to those after it; each may search twice (search_transfers).
-  int64_t spent_on_fronts = 0, spent_on_others = 0;
-  int64_t others = std::ssize(request.costs) * std::ssize(request.schedules) *
-                   (any_stages ? std::min(devices, kMostStages) : 1);
+  int64_t spent = 0;
+  int64_t others =
+      std::ssize(request.costs) *
+      (std::ssize(request.schedules) *
+           (any_stages ? std::max(1, std::min(devices, kMostStages) - fewest + 1) : 1) -
+       1);
   for (const ClusterCosts& costs : request.costs) {
     const StageTable table(graph, costs);
     const int most = most_of(table);
@@ -197,11 +209,14 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
         const SplitTarget target = target_of(table, cluster, options);
         // Of fewer stages and other schedules the fastest split is looked at only.
         const bool whole = stages == most && schedule == request.schedules.front();
-        int64_t& spent = whole ? spent_on_fronts : spent_on_others;
         const int64_t nodes =
             whole ? options.limits.nodes
-                  : std::min(kNodesOfOther, (kNodesOfOthers - spent_on_others) / (2 * others--));
-        for (Solution& solution : Sweep(table, target, options).run(whole, nodes, bound, spent))
+                  : std::clamp((kNodesOfOthers - spent) / (2 * std::max<int64_t>(1, others--)),
+                               kLeastOfOther, kNodesOfOther);
+        Swept swept = Sweep(table, target, options).run(whole, nodes, Nanos{bound});
+        bound = std::min(bound, swept.bound);
+        if (!whole) spent += swept.nodes;
+        for (Solution& solution : swept.solutions)
           plans.push_back({.solution = std::move(solution),
                            .schedule = schedule,
                            .micro_batch = costs.micro_batch()});

@@ -172,7 +172,12 @@ class Explanation {
   }
 
   bool fits(const StageTable& table, const SplitTarget& target) const {
-    return search_transfers(table, target, options_.limits.part(kNodesPerTry)).best.has_value();
+    SplitTarget way = target;
+    for (const bool relays : {false, true}) {
+      way.relays = relays;
+      if (search_step(table, way, options_.limits.part(kNodesPerTry)).best) return true;
+    }
+    return false;
   }
 
   std::string recompute() const {

@@ -91,9 +91,14 @@ Leanest leanest_split(const StageTable& table, const SplitTarget& target) {
     if (s == p) {
       Chain chain{.edges = beginning.edges, .ranks = std::vector<int>(p)};
       std::iota(chain.ranks.begin(), chain.ranks.end(), 0);
-      Split split = make_split(table, target, chain, /*lean=*/true);
+      SplitTarget way = target;
+      for (const bool relays : {false, true}) {
+        if (relays && p < 3) break;
+        way.relays = relays;
+        Split split = make_split(table, way, chain, /*lean=*/true);
+        if (!best || split.excess(target) < best->excess(target)) best = std::move(split);
+      }
       ++made;
-      if (!best || split.excess(target) < best->excess(target)) best = std::move(split);
       continue;
     }
     for (int e = table.first_edge(beginning.node); e < table.end_edge(beginning.node); ++e) {

@@ -13,7 +13,8 @@ struct Leanest {
   Split split;
   bool is_proven = false;  // no split over units needs less
 };
-// Stage s on rank s. Needs at least as many units as stages.
+// Stage s on rank s, values sent straight or relayed (`target.relays` does not count). Needs at
+// least as many units as stages.
 Leanest leanest_split(const StageTable& table, const SplitTarget& target);
 
 }  // namespace stagecraft

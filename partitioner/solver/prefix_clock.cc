@@ -61,7 +61,7 @@ void PrefixClock::connect(const std::vector<Stage>& stages, bool is_line, Scratc
       if (!table_.feeds(a, b)) continue;
       need(r, s, table_.forward_bytes(a, b), relays, progress.needs.emplace_back(Need{.stage = r}));
       if (!table_.gets_gradient(a, b)) continue;
-      // The nearest stage sends its gradients straight, further ones perhaps by way of others.
+      // Gradients of the nearest stage start here, those of further ones may wait for others'.
       std::vector<Need>& gives = scratch.progress_[r].gives;
       gives.push_back({.stage = s});
       if (gives.size() == 1) need(s, r, table_.backward_bytes(a, b), relays_back, gives.front());

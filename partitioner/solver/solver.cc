@@ -123,7 +123,12 @@ std::optional<Solution> try_solve(const StageTable& table, const Cluster& cluste
   const SplitTarget target = target_of(table, cluster, options);
   SearchResult result = find_split(table, target, options.limits);
   if (!result.best) return {};
-  return solution_of(table, target, std::move(*result.best), result.bound);
+  Solution solution = solution_of(table, target, std::move(*result.best), result.bound);
+  if (result.straight) {
+    Solution straight = solution_of(table, target, std::move(*result.straight), result.bound);
+    if (straight.step.makespan < solution.step.makespan) return straight;
+  }
+  return solution;
 }
 
 Solution solve(const BlockGraph& graph, const ClusterCosts& costs, const Cluster& cluster,

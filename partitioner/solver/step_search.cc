@@ -104,11 +104,11 @@ class Search {
     result.nodes = first.nodes;
     std::ranges::make_heap(open, Later{});
     int64_t given_up = first.given_up;
+    const auto limit = [&] { return best ? best->step.makespan.count : longest; };
     const auto is_over = [&] {
       return result.nodes > limits.nodes || is_late() ||
-             (limits.enough && open.front().bound >= limits.enough->count);
+             (limits.enough && limit() < kNever && open.front().bound >= limits.enough->count);
     };
-    const auto limit = [&] { return best ? best->step.makespan.count : longest; };
     while (!open.empty() && open.front().bound < limit() && !is_over()) {
       std::vector<Beginning> round;
       while (round.size() < kTasksPerRound && !open.empty() && open.front().bound < limit()) {
@@ -155,8 +155,8 @@ class Search {
     // The walks take at most half of all nodes. Most moves are dropped by a bound.
     const int64_t nodes_of_move = std::max<int64_t>(1, nodes_of_step_ / 4);
     const int64_t moves =
-        std::min<int64_t>(10 * stages_ * stages_,
-                          nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move);
+        std::clamp<int64_t>(nodes / (4 * kPhases * static_cast<int64_t>(kWalks)) / nodes_of_move, 0,
+                            10 * stages_ * stages_);
     const ChainWalk walk(table_, class_of_rank_, [&](const Chain& chain, int64_t limit) {
       return is_late() ? kNever : step_of(chain, limit);
     });
@@ -451,7 +451,10 @@ SearchResult search_transfers(const StageTable& table, const SplitTarget& target
   shorter.enough = Nanos{result.bound};
   if (limits.enough) shorter.enough = std::min(*shorter.enough, *limits.enough);
   SearchResult relayed = search_step(table, way, shorter);
-  if (relayed.best) result.best = std::move(relayed.best);
+  if (relayed.best) {
+    result.straight = std::move(result.best);
+    result.best = std::move(relayed.best);
+  }
   result.bound = std::min(result.bound, relayed.bound);
   result.is_complete = result.is_complete && relayed.is_complete;
   result.nodes += relayed.nodes;

@@ -27,7 +27,8 @@ struct SearchLimits {
   // Longer steps are of no interest: none found in a complete search means that none is shorter or
   // as long.
   std::optional<Nanos> longest_step{};
-  // A bound as high as this is enough: it need not be raised further.
+  // With a split known, the search ends at a bound as high as this: another proves no more, and a
+  // shorter step is not looked for.
   std::optional<Nanos> enough{};
 
   // For one of several searches: at most so many nodes, and half of the time that is left.
@@ -37,6 +38,7 @@ struct SearchLimits {
 
 struct SearchResult {
   std::optional<Split> best;
+  std::optional<Split> straight{};  // of `search_transfers`
   // No split over units that fits has a shorter step; equal to the best one's when that is proven.
   // With no split found and `is_complete`: none fits.
   int64_t bound = 0;
@@ -47,8 +49,9 @@ struct SearchResult {
 SearchResult search_step(const StageTable& table, const SplitTarget& target,
                          const SearchLimits& limits);
 // Of values sent straight and of relayed ones (`target.relays` does not count): straight unless
-// relaying is shorter. Each has all of `limits.nodes`. `limits.enough` is for the relayed ones, for
-// which the bound of the others is enough as well.
+// relaying is shorter; then `straight` is the best of the others, if any, which may be shorter once
+// it is refined. Each has all of `limits.nodes`. `limits.enough` is for the relayed ones, for which
+// the bound of the others is enough as well.
 SearchResult search_transfers(const StageTable& table, const SplitTarget& target,
                               const SearchLimits& limits);
 

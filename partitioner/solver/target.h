@@ -10,7 +10,7 @@ namespace stagecraft {
 // Throws ConfigError for options that make no sense.
 SplitTarget target_of(const StageTable& table, const Cluster& cluster,
                       const SolverOptions& options);
-// `search_step`, and where it ended without a split the leanest one when that fits.
+// `search_transfers`, and where it ended without a split the leanest one when that fits.
 SearchResult find_split(const StageTable& table, const SplitTarget& target,
                         const SearchLimits& limits);
 // The split refined behind its units. `bound`: ns, see Solution::proven_bound.

@@ -76,6 +76,7 @@ void Transfers::enter_boundary(const std::vector<at::Tensor>& tensors) {
 void Transfers::leave_boundary(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     const auto entry = messages_with_.find(tensor.const_data_ptr());
+    check(entry != messages_with_.end(), "a tensor leaves the boundary that never entered it");
     if (--entry->second > 0) continue;
     boundary_ -= Bytes{static_cast<int64_t>(tensor.nbytes())};
     messages_with_.erase(entry);

@@ -143,7 +143,7 @@ TEST(Plan, StagesThatShareARankDoNotRelay) {
   plan.relays = true;
   plan.stages[1].rank = 0;
   EXPECT_THAT(refused(without_derived(to_yaml(plan, toy()))).message,
-              HasSubstr("transfers are relayed, but 2 stages share 1 ranks"));
+              HasSubstr("transfers are relayed, but 2 stages share 1 rank: "));
 }
 
 TEST(Plan, ReadsBackWithAnExplicitOrder) {
