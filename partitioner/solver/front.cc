@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kSweepSteps = 12;                 // caps between the fastest and the leanest split
 constexpr int64_t kNodesOfSweep = 150'000;      // of one of these searches
+constexpr int64_t kNodesOfLeanest = 600'000;    // of the last of them
 constexpr int64_t kNodesOfOther = 1'500'000;    // of fewer stages, or another schedule
 constexpr int64_t kNodesOfOthers = 25'000'000;  // of all these together
 constexpr int64_t kLeastOfOther = 50'000;
@@ -56,7 +57,7 @@ class Sweep {
         const Bytes cap{i == kSweepSteps ? lowest.count : most.count - step * i};
         if (found.back().peak() <= cap) continue;
         if (limits.is_over()) break;
-        const int64_t most_nodes = i == kSweepSteps ? kNodesOfOther : kNodesOfSweep;
+        const int64_t most_nodes = i == kSweepSteps ? kNodesOfLeanest : kNodesOfSweep;
         SearchResult leaner = search_step(table_, capped(cap, relays), limits.part(most_nodes));
         if (!leaner.best) break;
         found.push_back(std::move(*leaner.best));

@@ -20,7 +20,7 @@ constexpr size_t kForwardsOfBeam = 40'000;  // of all complete chains that are t
 constexpr size_t kWalks = 8;                // of each shape, from the best of them
 constexpr int kPhases = 3;                  // each goes on from the best of all before
 constexpr size_t kMaxOpen = 400'000;  // beginnings that wait; behind that the search goes deep
-constexpr int64_t kMaxNodesOfTask = 100'000;
+constexpr int64_t kMinNodesOfTask = 1'000, kMaxNodesOfTask = 100'000;
 constexpr int64_t kMostRounds = 8;     // micro-batches by stages: with more, formulas say as much
 constexpr int64_t kNodesOfSplit = 25;  // of making a chain exact, by forwards,
 constexpr int64_t kNodesOfReruns = 8000;  // and of finding what runs again
@@ -83,6 +83,7 @@ class Search {
     std::vector<Beginning> open{};
     int64_t nodes = 0;
     bool goes_deep = false;
+    int64_t most_nodes = kMaxNodesOfTask;
     int64_t longest = kNever;   // of no interest from here on
     int64_t given_up = kNever;  // the shortest step that a chain could have had that was not tried
     std::vector<PrefixClock::Stage> prefix{};
@@ -116,10 +117,12 @@ class Search {
         round.push_back(std::move(open.back()));
         open.pop_back();
       }
+      const int64_t share = (limits.nodes - result.nodes) / std::ssize(round);
       std::vector<Task> tasks;
       for (size_t i = 0; i < round.size(); ++i) {
         tasks.push_back({.known = best ? &*best : nullptr,
                          .goes_deep = open.size() > kMaxOpen,
+                         .most_nodes = std::clamp(share, kMinNodesOfTask, kMaxNodesOfTask),
                          .longest = longest});
       }
       tbb::parallel_for(size_t{0}, round.size(), [&](size_t i) { go_on(round[i], tasks[i]); });
@@ -227,7 +230,7 @@ class Search {
       }
       if (longer.stages() == stages_) {
         try_whole(chain_of(longer), task);
-      } else if (task.nodes > kMaxNodesOfTask || is_late() ||
+      } else if (task.nodes > task.most_nodes || is_late() ||
                  (stages_ - longer.stages() > 2 && !task.goes_deep)) {
         task.open.push_back(std::move(longer));
       } else {

@@ -77,10 +77,9 @@ TEST(Page, BlocksHaveTheirCosts) {
 }
 
 TEST(Page, SaysWhatIsTrainedOnWhat) {
-  EXPECT_EQ(
-      make_page(full_page_sample("toy").sources()).job,
-      "Trains ControlNet at 512 × 512 pixels in fp32, batch 6 as micro-batches of 1, on 4 × "
-      "toy (cluster toy): 4 stages, schedule 1f1b.");
+  EXPECT_EQ(make_page(full_page_sample("toy").sources()).job,
+            "Trains ControlNet at 512 × 512 pixels in fp32, batch 6 as micro-batches of 1, on 4 × "
+            "toy (cluster toy): 4 stages, schedule 1f1b.");
 }
 
 TEST(Page, OtherCostsThanThePredictionsAreNoted) {
