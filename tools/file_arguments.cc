@@ -59,6 +59,14 @@ std::string cluster_file(const std::string& name) {
                                               name, shipped.string(), shipped_clusters()));
 }
 
+Inputs cluster_inputs(const std::string& name) {
+  const std::string file = cluster_file(name);
+  Inputs inputs{{"cluster file", file}};
+  for (std::string& device : device_files(file))
+    inputs.emplace_back("device file", std::move(device));
+  return inputs;
+}
+
 Cluster load_cluster(const std::string& name) { return read_cluster(cluster_file(name)); }
 
 std::string cluster_file_of(const Plan& plan) {

@@ -88,8 +88,9 @@ int run_graph(const GraphCommand& command) {
 }
 
 int run_verify(const VerifyCommand& command) {
-  check_output("-o", command.output,
-               {{"cluster file", command.cluster}, {"cost table", command.cost_table}});
+  Inputs inputs = command.cluster.empty() ? Inputs{} : cluster_inputs(command.cluster);
+  inputs.emplace_back("cost table", command.cost_table);
+  check_output("-o", command.output, inputs);
   Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);
@@ -129,10 +130,11 @@ int run_verify(const VerifyCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
-  check_outputs(command.views, {{"plan", command.plan},
-                                {"run's measurements", command.measured},
-                                {"cluster file", command.cluster},
-                                {"cost table", command.cost_table}});
+  Inputs inputs = command.cluster.empty() ? Inputs{} : cluster_inputs(command.cluster);
+  inputs.insert(inputs.end(), {{"plan", command.plan},
+                               {"run's measurements", command.measured},
+                               {"cost table", command.cost_table}});
+  check_outputs(command.views, inputs);
   const Plan plan = read_plan(command.plan);
   const PartitionJob job = load_job(plan.train);
   const ResolvedPlan resolved = resolve_plan(plan, job.graph, command.plan);

@@ -72,10 +72,10 @@ std::string next_step(const PlanCommand& command, const TrainConfig& train, cons
 }  // namespace
 
 int run_plan(const PlanCommand& command) {
-  const Inputs inputs = {{"training file", command.config},
-                         {"cluster file", cluster_file(command.cluster)},
-                         {"model file", command.flags.model.value_or("")},
-                         {"cost table", command.cost_table}};
+  Inputs inputs = cluster_inputs(command.cluster);
+  inputs.insert(inputs.end(), {{"training file", command.config},
+                               {"model file", command.flags.model.value_or("")},
+                               {"cost table", command.cost_table}});
   check_output("-o", command.output, inputs);
   check_outputs(command.views, [&] {
     Inputs others = inputs;

@@ -49,6 +49,11 @@ class DeviceFiles {
     }
     return entry->second;
   }
+  std::vector<std::string> paths() const {
+    std::vector<std::string> paths;
+    for (const auto& [path, device] : devices_) paths.push_back(path);
+    return paths;
+  }
 
  private:
   std::filesystem::path folder_;
@@ -71,10 +76,9 @@ DeviceGroup read_group(YamlDocument& document, const YamlNode& node, const std::
   return group;
 }
 
-void read_devices(YamlDocument& document, Fields& fields, Cluster& cluster) {
+void read_devices(YamlDocument& document, Fields& fields, DeviceFiles& files, Cluster& cluster) {
   const YamlNode* groups = fields.list("devices");
   if (groups == nullptr) return;
-  DeviceFiles files(document.file());
   int64_t ranks = 0;
   for (size_t i = 0; i < groups->items.size() && i < kMaxClusterRanks; ++i) {
     const DeviceGroup group =
@@ -210,7 +214,8 @@ Cluster read_cluster(const std::string& path) {
   Cluster cluster;
   Fields fields(document, document.root());
   fields.string("name", &cluster.name);
-  read_devices(document, fields, cluster);
+  DeviceFiles files(path);
+  read_devices(document, fields, files, cluster);
   if (const YamlNode* node = fields.map("link")) {
     read_link(document, *node, "link", &cluster.link);
   }
@@ -219,6 +224,16 @@ Cluster read_cluster(const std::string& path) {
   fields.finish();
   document.throw_if_errors();
   return cluster;
+}
+
+std::vector<std::string> device_files(const std::string& path) {
+  YamlDocument document = YamlDocument::read(path);
+  Fields fields(document, document.root());
+  DeviceFiles files(path);
+  Cluster cluster;
+  read_devices(document, fields, files, cluster);
+  document.throw_if_errors();
+  return files.paths();
 }
 
 }  // namespace stagecraft

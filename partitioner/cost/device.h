@@ -66,5 +66,7 @@ struct Cluster {
 // faults.
 Device read_device(const std::string& path);
 Cluster read_cluster(const std::string& path);
+// The paths of the device files that it names; throws likewise.
+std::vector<std::string> device_files(const std::string& path);
 
 }  // namespace stagecraft

@@ -145,10 +145,14 @@ void read_alternatives(YamlDocument& document, Fields& predicted, Plan& plan) {
   }
 }
 
-void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
+// What was predicted for another plan, before this one was edited, is read and left out.
+void read_predicted(YamlDocument& document, Fields& fields, Plan& of_file) {
   const YamlNode* node = fields.map("predicted", kOptional);
   if (node == nullptr) return;
+  Plan plan = of_file;
   Fields predicted(document, *node, "predicted");
+  std::string hash;
+  predicted.string("plan_hash", &hash, kOptional);
   predicted.string("cost_table", &plan.cost_table);
   predicted.integer("step_ns", &plan.predicted_step.count, {0, kMaxCount});
   predicted.number("bubble", &plan.predicted_bubble, {0.0, 1.0});
@@ -182,6 +186,7 @@ void read_predicted(YamlDocument& document, Fields& fields, Plan& plan) {
   read_front(document, predicted, plan);
   read_alternatives(document, predicted, plan);
   predicted.finish();
+  if (hash.empty() || hash == plan_hash(of_file)) of_file = std::move(plan);
 }
 
 void read_messages(YamlDocument& document, Fields& fields, Plan& plan) {

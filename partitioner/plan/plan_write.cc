@@ -113,10 +113,11 @@ void write_study(std::string& out, const Plan& plan) {
 
 void write_predicted(std::string& out, const Plan& plan) {
   if (plan.ranks.empty()) return;
-  out +=
-      fmt::format("\npredicted:\n  cost_table: {}\n  step_ns: {}  # {}\n  bubble: {}\n  ranks:\n",
-                  yaml_quote(plan.cost_table), plan.predicted_step.count,
-                  millis_text(plan.predicted_step), plan.predicted_bubble);
+  out += fmt::format(
+      "\npredicted:\n  plan_hash: {}\n  cost_table: {}\n  step_ns: {}  # {}\n  bubble: {}\n  "
+      "ranks:\n",
+      plan_hash(plan), yaml_quote(plan.cost_table), plan.predicted_step.count,
+      millis_text(plan.predicted_step), plan.predicted_bubble);
   for (size_t r = 0; r < plan.ranks.size(); ++r) {
     out += fmt::format("    # rank {}\n    - ", r);
     write_rank(out, plan.ranks[r], "      ");

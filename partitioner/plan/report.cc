@@ -77,7 +77,8 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
                    const ReportOptions& options) {
   if (static_cast<int>(plan.ranks.size()) != placement.ranks()) {
     throw ConfigError(
-        "the plan holds no predictions; `partition verify plan.yaml --cluster C -o new.yaml` makes "
+        "the plan holds no predictions, or those of before it was edited; `partition verify "
+        "plan.yaml --cluster C -o new.yaml` makes "
         "them");
   }
   Report report;
