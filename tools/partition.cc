@@ -58,7 +58,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
                  "could be is said")
       ->check(positive_up_to(86400));
   app.add_option("--stages", command.stages,
-                 "stages; what is best, up to one per device, unless given")
+                 "stages; what is best, up to one per device and 16, unless given")
       ->check(CLI::Range(1, 64));
   app.add_option(
          "--memory-cap", command.memory_caps,

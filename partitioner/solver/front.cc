@@ -126,7 +126,7 @@ std::vector<FrontPlan> without_beaten(std::vector<FrontPlan> plans) {
   return front;
 }
 
-void choose(Front& front, Preference preference) {
+void choose(Front& front, Preference preference, bool is_cut_short) {
   const auto step = [&](size_t i) { return front.plans[i].solution.step.makespan; };
   const auto peak = [&](size_t i) { return front.plans[i].solution.peak(); };
   if (preference == Preference::kMemory) front.chosen = front.plans.size() - 1;
@@ -140,7 +140,8 @@ void choose(Front& front, Preference preference) {
     return 100.0 * (static_cast<double>(step(i).count) / static_cast<double>(step(0).count) - 1);
   };
   if (front.plans.size() == 1) {
-    front.reason = "no other plan is faster or leaner";
+    front.reason = is_cut_short ? "the only plan found in the time given"
+                                : "no other plan is faster or leaner";
   } else if (chosen == 0) {
     front.reason = fmt::format(
         "the fastest of {} plans; the leanest needs {} less on the fullest rank and is {:.0f} % "
@@ -234,7 +235,7 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
   for (FrontPlan& plan : front.plans)
     plan.solution.proven_bound =
         Nanos{std::min(bound, front.plans.front().solution.step.makespan.count)};
-  choose(front, request.preference);
+  choose(front, request.preference, request.options.limits.is_over());
   return front;
 }
 

@@ -124,6 +124,14 @@ TEST(SolverFront, NoPlanIsBeatenAndNoneFoundIsLeftOut) {
   EXPECT_GT(fronts, 20);
 }
 
+TEST(SolverFront, DoesNotClaimMoreThanTheTimeAllowed) {
+  PlanningProblem problem = one_slow_block();
+  problem.options.limits.deadline = SearchLimits::Clock::now();
+  const Front front = front_of(problem, Preference::kTime);
+  ASSERT_EQ(front.plans.size(), 1u);
+  EXPECT_EQ(front.reason, "the only plan found in the time given");
+}
+
 TEST(SolverFront, ThreadsDoNotMatter) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     PlanningProblem problem =
