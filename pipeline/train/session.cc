@@ -145,7 +145,8 @@ void begin_record(const Job& job, const ResumePoint& from) {
 void print_report(const Job& job) {
   if (job.plan.ranks.empty()) {
     say(
-        fmt::format("no report: {0} holds no predictions, or those of before it was edited; `partition verify {0} -o NEW --cluster "
+        fmt::format("no report: {0} holds no predictions, or those of before it was edited; "
+                    "`partition verify {0} -o NEW --cluster "
                     "C` makes them\n",
                     job.options.plan));
     return;
