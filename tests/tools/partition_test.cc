@@ -175,8 +175,8 @@ TEST_F(PartitionProgram, PredictionsOfBeforeAnEditAreNotReported) {
   const ProgramEnd refused = run("report " + plan());
   EXPECT_EQ(refused.code, 3);
   EXPECT_THAT(refused.err, HasSubstr("no predictions, or those of before it was edited"));
-  const ProgramEnd anew =
-      run("verify " + plan() + " --cluster local_cpu_2 -o " + folder_.file("new.yaml"));
+  const ProgramEnd anew = run("verify " + plan() + " --cluster " + kConfigs +
+                              "clusters/local_cpu_2.yaml -o " + folder_.file("new.yaml"));
   EXPECT_EQ(anew.code, 0) << anew.err;
   EXPECT_THAT(run("report " + folder_.file("new.yaml")).out, HasSubstr(", gpipe, 2 stages"));
 }
