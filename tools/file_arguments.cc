@@ -60,6 +60,7 @@ std::string cluster_file(const std::string& name) {
 }
 
 Inputs cluster_inputs(const std::string& name) {
+  if (name.empty()) return {};
   const std::string file = cluster_file(name);
   Inputs inputs{{"cluster file", file}};
   for (std::string& device : device_files(file))

@@ -18,7 +18,8 @@ using Inputs = std::vector<std::pair<const char*, std::string>>;
 void check_output(const char* flag, const std::string& output, const Inputs& inputs,
                   const std::string& made_later = {});
 
-// The cluster file and the device files that it names, as inputs. Throws as `load_cluster`.
+// The cluster file and the device files that it names; none when it is not given. Throws as
+// `load_cluster`.
 Inputs cluster_inputs(const std::string& name);
 
 // `name`, or configs/clusters/<name>.yaml when there is no such file. Throws InputError (7), which

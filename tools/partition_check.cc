@@ -88,7 +88,7 @@ int run_graph(const GraphCommand& command) {
 }
 
 int run_verify(const VerifyCommand& command) {
-  Inputs inputs = command.cluster.empty() ? Inputs{} : cluster_inputs(command.cluster);
+  Inputs inputs = cluster_inputs(command.cluster);
   inputs.emplace_back("cost table", command.cost_table);
   check_output("-o", command.output, inputs);
   Plan plan = read_plan(command.plan);
@@ -130,7 +130,7 @@ int run_verify(const VerifyCommand& command) {
 }
 
 int run_report(const ReportCommand& command) {
-  Inputs inputs = command.cluster.empty() ? Inputs{} : cluster_inputs(command.cluster);
+  Inputs inputs = cluster_inputs(command.cluster);
   inputs.insert(inputs.end(), {{"plan", command.plan},
                                {"run's measurements", command.measured},
                                {"cost table", command.cost_table}});

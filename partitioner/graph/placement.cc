@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
 
 namespace stagecraft {
 namespace {
@@ -88,9 +89,9 @@ void rank_faults(const Placement& placement, std::vector<std::string>& faults) {
   const auto ranks = std::ranges::count(used, true);
   if (placement.relays && ranks < stages)
     faults.push_back(
-        fmt::format("transfers are relayed, but {} stages share {} {}: give each stage a rank of "
+        fmt::format("transfers are relayed, but {} stages share {}: give each stage a rank of "
                     "its own, or say `transfers: direct`",
-                    stages, ranks, ranks == 1 ? "rank" : "ranks"));
+                    stages, counted(ranks, "rank")));
   for (int r = 0; r < last; ++r)
     if (!used[r]) faults.push_back(fmt::format("rank {} hosts no stage, rank {} does", r, last));
 }

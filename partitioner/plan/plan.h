@@ -31,6 +31,9 @@ struct PlannedRank {  // predicted, informative: recomputed by whoever needs it
   Nanos busy;
   RankMemory memory;
   bool operator==(const PlannedRank&) const = default;
+
+  // The part of the device's memory that is taken; the fullest rank has most of it.
+  double fullness() const { return memory.total().mib() / device_memory.mib(); }
 };
 
 struct Plan {

@@ -23,11 +23,8 @@ void write_head(std::string& out, const Report& report) {
   const auto excess = [](const ReportRank& rank) {
     return rank.predicted.memory.total() - rank.predicted.device_memory;
   };
-  // Of what does not fit the one that is furthest over, else the one with most in it.
-  auto fullest = std::ranges::max_element(report.ranks, {}, excess);
-  if (excess(*fullest).count <= 0)
-    fullest = std::ranges::max_element(
-        report.ranks, {}, [](const ReportRank& rank) { return rank.predicted.memory.total(); });
+  const auto fullest = std::ranges::max_element(
+      report.ranks, {}, [](const ReportRank& rank) { return rank.predicted.fullness(); });
   const auto too_full = std::ranges::count_if(
       report.ranks, [&](const ReportRank& rank) { return excess(rank).count > 0; });
   out += fmt::format(

@@ -40,9 +40,7 @@ std::string too_large_text(const Alternative& way, const Alternative& ours) {
 
 Alternative as_way(const Plan& plan) {
   check(!plan.ranks.empty(), "a plan without predictions is set beside others");
-  const PlannedRank& fullest = *std::ranges::max_element(
-      plan.ranks, {},
-      [](const PlannedRank& rank) { return rank.memory.total() - rank.device_memory; });
+  const PlannedRank& fullest = *std::ranges::max_element(plan.ranks, {}, &PlannedRank::fullness);
   return {.name = plan.stages.size() == 1 ? std::string("this plan")
                                           : fmt::format("this plan: {} stages", plan.stages.size()),
           .how = "memory of the fullest device",

@@ -172,12 +172,9 @@ class Explanation {
   }
 
   bool fits(const StageTable& table, const SplitTarget& target) const {
-    SplitTarget way = target;
-    for (const bool relays : {false, true}) {
-      way.relays = relays;
-      if (search_step(table, way, options_.limits.part(kNodesPerTry)).best) return true;
-    }
-    return false;
+    return std::ranges::any_of(both_transfers(target), [&](const SplitTarget& way) {
+      return search_step(table, way, options_.limits.part(kNodesPerTry)).best.has_value();
+    });
   }
 
   std::string recompute() const {

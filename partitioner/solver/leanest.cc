@@ -75,6 +75,7 @@ Leanest leanest_split(const StageTable& table, const SplitTarget& target) {
   const int64_t forwards = p * static_cast<int64_t>(target.micro_batch_sizes.size());
   const auto most_splits =
       std::clamp<int64_t>(kMaxSplits * kForwardsOfSplit / forwards, kMinSplits, kMaxSplits);
+  const std::vector<SplitTarget> ways = both_transfers(target);
   std::optional<Split> best;
   bool is_proven = false;
   std::priority_queue<Beginning, std::vector<Beginning>, HigherExcess> open;
@@ -91,10 +92,7 @@ Leanest leanest_split(const StageTable& table, const SplitTarget& target) {
     if (s == p) {
       Chain chain{.edges = beginning.edges, .ranks = std::vector<int>(p)};
       std::iota(chain.ranks.begin(), chain.ranks.end(), 0);
-      SplitTarget way = target;
-      for (const bool relays : {false, true}) {
-        if (relays && p < 3) break;
-        way.relays = relays;
+      for (const SplitTarget& way : ways) {
         Split split = make_split(table, way, chain, /*lean=*/true);
         if (!best || split.excess(target) < best->excess(target)) best = std::move(split);
       }

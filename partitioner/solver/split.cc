@@ -100,6 +100,12 @@ int64_t transfer_between(const StageTable& table, const SplitTarget& target, int
       .count;
 }
 
+std::vector<SplitTarget> both_transfers(const SplitTarget& target) {
+  std::vector<SplitTarget> ways(target.stages() < 3 ? 1 : 2, target);
+  for (SplitTarget& way : ways) way.relays = &way != &ways.front();
+  return ways;
+}
+
 Placement placement_of(const StageTable& table, const SplitTarget& target, const Chain& chain) {
   Placement placement;
   placement.stage_of_block.assign(table.graph().blocks.size(), -1);

@@ -31,6 +31,9 @@ struct SplitTarget {
   int stages() const { return static_cast<int>(cluster.devices.size()); }
 };
 
+// Values sent straight, and relayed where there are stages between: `target.relays` does not count.
+std::vector<SplitTarget> both_transfers(const SplitTarget& target);
+
 // Stage s is edge `edges[s]` of the table, on rank `ranks[s]`.
 struct Chain {
   std::vector<int> edges, ranks;

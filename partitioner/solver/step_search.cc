@@ -442,18 +442,16 @@ SearchResult search_step(const StageTable& table, const SplitTarget& target,
 
 SearchResult search_transfers(const StageTable& table, const SplitTarget& target,
                               const SearchLimits& limits) {
-  SplitTarget way = target;
-  way.relays = false;
-  SearchLimits straight = target.stages() < 3 ? limits : limits.part(limits.nodes);
+  const std::vector<SplitTarget> ways = both_transfers(target);
+  SearchLimits straight = ways.size() == 1 ? limits : limits.part(limits.nodes);
   straight.enough.reset();
-  SearchResult result = search_step(table, way, straight);
-  if (target.stages() < 3) return result;
-  way.relays = true;
+  SearchResult result = search_step(table, ways.front(), straight);
+  if (ways.size() == 1) return result;
   SearchLimits shorter = limits;
   if (result.best) shorter.longest_step = Nanos{result.best->step.makespan.count - 1};
   shorter.enough = Nanos{result.bound};
   if (limits.enough) shorter.enough = std::min(*shorter.enough, *limits.enough);
-  SearchResult relayed = search_step(table, way, shorter);
+  SearchResult relayed = search_step(table, ways.back(), shorter);
   if (relayed.best) {
     result.straight = std::move(result.best);
     result.best = std::move(relayed.best);

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "partitioner/plan/ways.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_graph.h"
@@ -141,6 +142,22 @@ TEST(Report, SaysThatTheLastMicroBatchIsSmaller) {
   EXPECT_EQ(batch_text(plan), "batch 7 as micro-batches of 3, the last of 1");
   EXPECT_THAT(to_text(make_report(plan, three_blocks(), toy_placement(), {})),
               HasSubstr(batch_text(plan)));
+}
+
+TEST(Report, TheFullestDeviceIsTheSameInTheHeadAndBesideTheOtherWays) {
+  Plan plan = three_block_plan();
+  const Bytes most = plan.ranks[0].memory.total(), less = plan.ranks[1].memory.total();
+  ASSERT_GT(most, less);
+  // Rank 0 has more of its memory taken, rank 1 fewer bytes free.
+  plan.ranks[0].device_memory = Bytes{most.count / 4 * 5};
+  plan.ranks[1].device_memory = less + Bytes{most.count / 4 - 1};
+  EXPECT_EQ(as_way(plan).memory, plan.ranks[0].memory.total());
+  EXPECT_THAT(to_text(make_report(plan, three_blocks(), toy_placement(), {})),
+              HasSubstr("The fullest device, rank 0, "));
+  plan.ranks[1].device_memory = plan.ranks[1].memory.total() - Bytes{1};
+  EXPECT_EQ(as_way(plan).memory, plan.ranks[1].memory.total());
+  EXPECT_THAT(to_text(make_report(plan, three_blocks(), toy_placement(), {})),
+              HasSubstr("The fullest device, rank 1, "));
 }
 
 TEST(Report, StartsWithWhatAStepTakesAndWhetherItFits) {

@@ -18,6 +18,15 @@ using testing::PlanningProblem;
 
 constexpr int64_t kFrontMiB = 1024 * 1024;
 
+Device roomy_device() {
+  return {.name = "d",
+          .kind = "cpu",
+          .memory = Bytes{1000 * kFrontMiB},
+          .op_latency = {},
+          .base = {},
+          .comm_buffer_per_peer = {}};
+}
+
 // Six trainable blocks in a row on two devices; the first takes so long that every cut behind it
 // has the same step. They keep 10, 20, ... 60 MiB.
 PlanningProblem one_slow_block() {
@@ -35,12 +44,7 @@ PlanningProblem one_slow_block() {
                           .cluster = {},
                           .options = {.stages = 2, .batch = 2, .micro_batch = 2}};
   problem.cluster.link.bandwidth = 1e18;
-  problem.cluster.devices.assign(2, {.name = "d",
-                                     .kind = "cpu",
-                                     .memory = Bytes{1000 * kFrontMiB},
-                                     .op_latency = {},
-                                     .base = {},
-                                     .comm_buffer_per_peer = {}});
+  problem.cluster.devices.assign(2, roomy_device());
   return problem;
 }
 
@@ -69,12 +73,7 @@ PlanningProblem row_with_skip(Link far) {
   problem.costs = ClusterCosts(std::move(costs));
   problem.cluster.name = "row";
   problem.cluster.link = {.bandwidth = 1e12, .latency = Nanos{20}};
-  problem.cluster.devices.assign(4, {.name = "d",
-                                     .kind = "cpu",
-                                     .memory = Bytes{1000 * kFrontMiB},
-                                     .op_latency = {},
-                                     .base = {},
-                                     .comm_buffer_per_peer = {}});
+  problem.cluster.devices.assign(4, roomy_device());
   for (const auto& pair : {std::pair{0, 3}, {3, 0}}) problem.cluster.exceptions[pair] = far;
   return problem;
 }
