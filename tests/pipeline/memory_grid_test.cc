@@ -19,7 +19,6 @@
 #include "tests/support/model_error.h"
 #include "tests/support/plain_cpu.h"
 #include "tests/support/process_world.h"
-#include "tests/support/small_model.h"
 #include "tests/support/trainable_choices.h"
 
 namespace stagecraft {
@@ -186,8 +185,7 @@ TEST(MemoryGridSlow, MiddleModelIsPredicted) {
 
 // Every choice, number of ranks, way to recompute and schedule at least twice.
 TEST(MemoryGridLarge, APartOfTheGridIsPredicted) {
-  Grid grid(
-      {.name = "small", .model = small_model(), .width = 128, .height = 64, .micro_batch = 2});
+  Grid grid(tiny());
   grid.run({0, 1, 2, Recomputed::kNone, "1f1b"});
   grid.run({0, 2, 4, Recomputed::kAll, "gpipe"});
   grid.run({1, 3, 1, Recomputed::kChosen, "1f1b"});

@@ -71,7 +71,7 @@ TEST_F(OutputFolderMultiProcess, AnAuditThatCannotBeRedoneIsRefused) {
 
 TEST_F(OutputFolderMultiProcess, SeedsOutsideTheRangeAreRefused) {
   const std::string plan = plan_for(1);
-  for (const char* seed : {"-1", "1e3", "9223372036854775808", ""}) {
+  for (const char* seed : {"-1", "1e3", "9223372036854775808"}) {
     const ProgramEnd refused = train(plan, "out", fmt::format("--steps 1 --seed '{}'", seed));
     EXPECT_EQ(refused.code, 2) << seed;
     EXPECT_THAT(refused.err, HasSubstr("is not a whole number from 0 to 9223372036854775807"));
