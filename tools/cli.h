@@ -77,7 +77,7 @@ inline const CLI::Validator kNotEmpty(
     "", "");
 
 // 0 to 2^63 - 1, as in YAML files.
-inline const CLI::Validator kSeed(
+inline const CLI::Validator kWhole(
     [](const std::string& text) {
       int64_t value = -1;
       const char* end = text.data() + text.size();
@@ -188,6 +188,11 @@ inline bool parse_command_line(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::Success& success) {
     app.exit(success);
     return false;
+  } catch (const CLI::ExtrasError&) {
+    throw Error(
+        ExitCode::kUsage,
+        fmt::format("not expected: {}; see {} --help",
+                    CLI::detail::join(app.remaining(/*recurse=*/true), " "), app.get_name()));
   } catch (const CLI::ParseError& error) {
     throw Error(ExitCode::kUsage, fmt::format("{}; see {} --help", error.what(), app.get_name()));
   }

@@ -18,23 +18,24 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--config", command.config, "training file (configs/train)");
   app.add_option("--cluster", command.cluster,
                  "cluster file (configs/clusters), or its name there");
-  app.add_flag("--profile", command.profile, "measure the blocks on this machine");
+  auto* profile = app.add_flag("--profile", command.profile, "measure the blocks on this machine");
   app.add_option("--threads", command.threads, "threads a rank will have, for --profile")
+      ->needs(profile)
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--cost-table", command.cost_table, "save the costs here, reuse them when there");
   app.add_option("--model", command.flags.model, "model file, instead of the training file's");
-  app.add_option("--width", command.flags.width, "pixels, a multiple of 64");
-  app.add_option("--height", command.flags.height, "pixels, a multiple of 64");
+  app.add_option("--width", command.flags.width, "pixels, a multiple of 64")->check(kWhole);
+  app.add_option("--height", command.flags.height, "pixels, a multiple of 64")->check(kWhole);
   app.add_option("--precision", command.flags.precision, "fp32, fp16 or bf16");
-  app.add_option("--batch", command.flags.batch, "samples of an optimizer step");
+  app.add_option("--batch", command.flags.batch, "samples of an optimizer step")->check(kWhole);
   app.add_option_function<std::string>(
       "--micro-batch",
       [&command](const std::string& text) {
         command.any_micro_batch = text == "any";
         if (command.any_micro_batch) return;
         int64_t size = 0;
-        if (!CLI::detail::lexical_cast(text, size))
+        if (!kWhole(text).empty() || !CLI::detail::lexical_cast(text, size))
           throw CLI::ValidationError("--micro-batch", "give a number of samples, or any");
         command.flags.micro_batch = size;
       },

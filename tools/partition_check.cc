@@ -25,7 +25,16 @@ struct ReportedStep {
 std::optional<ReportedStep> simulate_again(const ReportCommand& command, const Plan& plan,
                                            const PartitionJob& job, const ResolvedPlan& resolved) {
   const bool is_viewed = !command.views.html.empty() || !command.views.trace.empty();
-  if (!is_viewed && !command.json) return std::nullopt;
+  if (!is_viewed && !command.json) {
+    const char* unused = !command.cluster.empty()      ? "--cluster"
+                         : !command.cost_table.empty() ? "--cost-table"
+                                                       : nullptr;
+    if (unused == nullptr) return std::nullopt;
+    throw Error(ExitCode::kUsage,
+                fmt::format("{0} is for the simulated step, which --html, --trace and --json show: "
+                            "add one of them, or leave {0} out",
+                            unused));
+  }
   const std::string file = command.cluster.empty() ? cluster_file_of(plan) : command.cluster;
   if (file.empty()) {
     if (!is_viewed) return std::nullopt;
@@ -120,11 +129,11 @@ int run_verify(const VerifyCommand& command) {
     fmt::print("{}\n", out.dump());
     return 0;
   }
-  fmt::print(
-      "{} can run: {} stages on {} ranks, {} micro-batches, {} actions, {} messages; plan {}\n",
-      command.plan, plan.stages.size(), resolved.placement.ranks(),
-      resolved.micro_batch_sizes.size(), actions, resolved.schedule.messages.size(),
-      hash.substr(0, 12));
+  fmt::print("{} can run: {} on {}, {}, {}, {}; plan {}\n", command.plan,
+             counted(std::ssize(plan.stages), "stage"), counted(resolved.placement.ranks(), "rank"),
+             counted(std::ssize(resolved.micro_batch_sizes), "micro-batch"),
+             counted(static_cast<int64_t>(actions), "action"),
+             counted(std::ssize(resolved.schedule.messages), "message"), hash.substr(0, 12));
   if (!command.output.empty()) fmt::print("written: {}\n", command.output);
   return 0;
 }

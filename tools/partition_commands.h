@@ -95,6 +95,7 @@ struct PlannedJob {
   PartitionJob job;
   ClusterCosts costs;
   Solution solution;
+  Nanos fastest;                     // step of the fastest plan of the front
   std::string reason;                // of the choice among the plans of the front
   std::vector<std::string> outlook;  // what more would buy
   ResolvedPlan resolved;

@@ -16,16 +16,21 @@
 namespace stagecraft {
 namespace {
 
-std::string proof_text(const Solution& solution) {
-  return solution.gap() <= 0
-             ? std::string("proven: no split of whole units has a shorter step")
-             : fmt::format("no split of whole units can be more than {:.1f} % faster",
-                           100 * solution.gap());
+// About the fastest plan, whichever was chosen.
+std::string proof_text(const Solution& chosen, Nanos fastest) {
+  const double gap =
+      1 - static_cast<double>(chosen.proven_bound.count) / static_cast<double>(fastest.count);
+  const bool is_chosen = chosen.step.makespan == fastest;
+  if (gap <= 0)
+    return fmt::format("{}no split of whole units has a shorter step",
+                       is_chosen ? "proven: " : "the fastest is proven: ");
+  return fmt::format("no split of whole units can be more than {:.1f} % faster{}", 100 * gap,
+                     is_chosen ? "" : " than the fastest");
 }
 
-std::vector<std::string> reasons_text(const std::string& reason, const Solution& solution,
+std::vector<std::string> reasons_text(const std::string& reason, const std::string& proof,
                                       const std::vector<std::string>& more) {
-  std::vector<std::string> reasons{fmt::format("Chosen: {}; {}.", reason, proof_text(solution))};
+  std::vector<std::string> reasons{fmt::format("Chosen: {}; {}.", reason, proof)};
   for (const std::string& line : more) reasons.push_back(fmt::format("With {}.", line));
   return reasons;
 }
@@ -83,7 +88,8 @@ int run_plan(const PlanCommand& command) {
     return others;
   }());
   const PlannedJob made = plan_job(command);
-  const auto& [train, cluster, job, costs, solution, reason, more, resolved, plan] = made;
+  const auto& [train, cluster, job, costs, solution, fastest, reason, more, resolved, plan] = made;
+  const std::string proof = proof_text(solution, fastest);
   write_plan(plan, job.graph, command.output);
   const SimulatedStep step = simulate(job.graph, resolved.placement, costs, cluster,
                                       resolved.schedule, resolved.micro_batch_sizes);
@@ -100,7 +106,7 @@ int run_plan(const PlanCommand& command) {
                .costs = costs,
                .step = step,
                .report = report},
-              reasons_text(reason, solution, more));
+              reasons_text(reason, proof, more));
   if (command.json) {
     nlohmann::json out = {{"code", 0},
                           {"plan", command.output},
@@ -115,7 +121,7 @@ int run_plan(const PlanCommand& command) {
     fmt::print("{}\n", out.dump());
     return 0;
   }
-  fmt::print("{}\nchosen: {}; {}\n", summary_text(report), reason, proof_text(solution));
+  fmt::print("{}\nchosen: {}; {}\n", summary_text(report), reason, proof);
   if (!more.empty()) fmt::print("what more would buy:\n    {}\n", fmt::join(more, "\n    "));
   fmt::print("written: {}\n{}next: {}\n", command.output, written_text(command.views),
              next_step(command, train, cluster, plan.stages.size()));

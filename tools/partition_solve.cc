@@ -122,6 +122,16 @@ SearchLimits limits_of(const PlanCommand& command, double part) {
                       std::chrono::duration_cast<SearchLimits::Clock::duration>(time)};
 }
 
+// What a search refuses as invalid was asked for on the command line.
+Front front_of_flags(const BlockGraph& graph, const Cluster& cluster, const FrontRequest& request) {
+  try {
+    return find_front(graph, cluster, request);
+  } catch (const ConfigError& refusal) {
+    if (refusal.code() != ExitCode::kConfigInvalid) throw;
+    throw Error(ExitCode::kUsage, fmt::format("with the flags given, {}", refusal.what()));
+  }
+}
+
 std::vector<FrontPoint> front_points(const Front& front) {
   std::vector<FrontPoint> points;
   for (size_t i = 0; i < front.plans.size(); ++i) {
@@ -133,6 +143,7 @@ std::vector<FrontPoint> front_points(const Front& front) {
                       .schedule = plan.schedule,
                       .recomputed = static_cast<int>(
                           std::ranges::count(plan.solution.placement.recompute, true)),
+                      .relays = plan.solution.placement.relays,
                       .is_chosen = i == front.chosen});
   }
   return points;
@@ -158,7 +169,7 @@ PlannedJob plan_job(const PlanCommand& command) {
   const SearchLimits all_searching = limits_of(command, 1);
   FrontRequest request = front_request(command, train, job.graph, by_size);
   request.options.limits = limits_of(command, 2.0 / 3);
-  Front front = find_front(job.graph, cluster, request);
+  Front front = front_of_flags(job.graph, cluster, request);
   request.options.limits = all_searching;
   std::vector<std::string> more = outlook(job.graph, cluster, request, front);
   FrontPlan chosen = front.plans[front.chosen];
@@ -173,6 +184,7 @@ PlannedJob plan_job(const PlanCommand& command) {
           .job = std::move(job),
           .costs = std::move(costs),
           .solution = std::move(chosen.solution),
+          .fastest = front.plans.front().solution.step.makespan,
           .reason = std::move(front.reason),
           .outlook = std::move(more),
           .resolved = std::move(resolved),

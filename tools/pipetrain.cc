@@ -79,7 +79,7 @@ CommandLine read_command_line(int argc, char** argv) {
                             ->check(kNotEmpty);
   const auto* random = app.add_option("--init-random", init_random,
                                       "seeded random weights of the real shapes instead")
-                           ->check(kSeed);
+                           ->check(kWhole);
   app.add_option("--tokenizer", options.tokenizer,
                  "folder with vocab.json and merges.txt (default: WEIGHTS/tokenizer)")
       ->check(kNotEmpty);
@@ -91,7 +91,7 @@ CommandLine read_command_line(int argc, char** argv) {
       app.add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1L, 1L << 40));
   const auto* seed =
       app.add_option("--seed", options.seed, "of order, noise, timesteps and latents (default 42)")
-          ->check(kSeed);
+          ->check(kWhole);
   const auto* rate = app.add_option("--lr", options.optimizer.learning_rate, "learning rate")
                          ->check(positive_up_to(1000));
   app.add_option("--evaluate", options.evaluate_batches,

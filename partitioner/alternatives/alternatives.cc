@@ -80,16 +80,25 @@ class Finder {
         {rank, one.memory.total(), one.step.makespan, {}});
   }
 
-  void data_parallel() {
-    const KnownTrainer known = known_data_parallel(job_, other_);
-    const AccountLine account = known_trainers_account(job_.graph, other_).sum();
-    const Bytes whole_batch =
-        known_trainer(job_, other_).memory + account.data_parallel - account.one_device;
-    add("data parallel, as known trainers do it",
-        fmt::format("the same and the reducer's buckets; {} on each device ({} with the batch on "
-                    "each, as Lightning's batch_size has it)",
-                    counted(known.samples, "sample"), mib_text(whole_batch)),
+  // What a batch_size is to Lightning: every device's.
+  void whole_batch_on_each() {
+    const KnownTrainer known = known_data_parallel(job_, other_, job_.batch);
+    const int64_t devices = std::min<int64_t>(job_.devices(), job_.batch);
+    add(fmt::format("the same, a batch of {} on each device", job_.batch),
+        fmt::format("as Lightning's batch_size has it; a step trains {}",
+                    counted(job_.batch * devices, "sample")),
         {known.rank, known.memory, known.step, known.exposed});
+    found_.back().other_batch = job_.batch * devices;
+  }
+
+  void data_parallel() {
+    const int64_t share = job_.share(job_.devices());
+    const KnownTrainer known = known_data_parallel(job_, other_, share);
+    add("data parallel, as known trainers do it",
+        fmt::format("the same and the reducer's buckets; {} on each device",
+                    counted(known.samples, "sample")),
+        {known.rank, known.memory, known.step, known.exposed});
+    if (job_.batch > share) whole_batch_on_each();
     const DataParallel right = stagecraft::data_parallel(job_);
     add("data parallel, done right",
         fmt::format("{}, gradients are the buckets; {} on each of {} devices", frozen_,

@@ -108,10 +108,10 @@ KnownTrainer known_trainer(const TrainingJob& job, const OtherParameters& other)
   return one;
 }
 
-KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other) {
+KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other,
+                                 int64_t samples) {
   const int devices = static_cast<int>(std::min<int64_t>(job.devices(), job.batch));
-  KnownTrainer all{
-      .rank = 0, .samples = job.share(job.devices()), .memory = {}, .step = {}, .exposed = {}};
+  KnownTrainer all{.rank = 0, .samples = samples, .memory = {}, .step = {}, .exposed = {}};
   std::vector<int> ranks(devices);
   std::iota(ranks.begin(), ranks.end(), 0);
   std::set<int> kinds;

@@ -37,7 +37,9 @@ struct KnownTrainer {
 };
 // On the largest device.
 KnownTrainer known_trainer(const TrainingJob& job, const OtherParameters& other);
-// The batch divided among the devices. DDP's reducer sums every parameter with requires_grad.
-KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other);
+// `samples` on each of as many devices as the batch has samples for. DDP's reducer sums every
+// parameter with requires_grad.
+KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other,
+                                 int64_t samples);
 
 }  // namespace stagecraft

@@ -4,7 +4,7 @@ function front() {
   if (points.length === 0) return;
   const says = p => `${p.is_chosen ? 'Chosen: ' : ''}step ${seconds(p.step_seconds)}, fullest rank ${mib(p.peak)}; ` +
     `${plural(p.stages, 'stage')}${p.replicas > 1 ? ` × ${p.replicas} replicas` : ''}, micro-batch ${p.micro_batch}, ` +
-    `${p.schedule}, ${plural(p.recomputed, 'block')} recomputed`;
+    `${p.schedule}, ${plural(p.recomputed, 'block')} recomputed${p.transfers === 'relayed' ? ', transfers relayed' : ''}`;
   const section = document.getElementById('front');
   section.hidden = false;
   const box = element('div', {class: 'plot', id: 'front-plot'}), status = element('output', {'aria-live': 'polite'});
@@ -51,7 +51,7 @@ function front() {
     box, status,
     asTable('Plans on the front', ['plan', 'step', 'fullest rank', 'stages', 'replicas', 'micro-batch', 'schedule', 'recomputed blocks'],
       points.map((p, i) => [`${i + 1}${p.is_chosen ? ', chosen' : ''}`, seconds(p.step_seconds), mib(p.peak), p.stages, p.replicas,
-        p.micro_batch, p.schedule, p.recomputed])));
+        p.micro_batch, p.schedule + (p.transfers === 'relayed' ? ', relayed' : ''), p.recomputed])));
   drawInto(box, draw);
 }
 front();

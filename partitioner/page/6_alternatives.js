@@ -14,7 +14,7 @@ function alternatives() {
     element('span', {class: `amount ${bad ? 'bad' : ''}`}, text));
   const show = way => {
     const fits = way.memory <= way.device_memory;
-    const step = seconds(way.step_seconds) + (way.exposed_seconds > 0 ? `, ${seconds(way.exposed_seconds)} of it communication alone` : '');
+    const step = seconds(way.step_seconds) + (way.other_batch ? `, of ${way.other_batch} samples` : '') + (way.exposed_seconds > 0 ? `, ${seconds(way.exposed_seconds)} of it communication alone` : '');
     return element('div', {class: 'way'}, element('h3', {}, way.name), element('p', {class: 'hint'}, way.how),
       bar('memory', `${mib(way.memory)} ${fits ? 'fits' : 'DOES NOT FIT'} ${mib(way.device_memory)}`,
         `--device: ${way.device_memory}; --scale: ${mostMemory}`, !fits,
@@ -27,6 +27,6 @@ function alternatives() {
     ...ways.map(show),
     asTable('The same training otherwise', ['way', 'memory', 'of device', 'fits', 'step', 'communication alone'],
       ways.map(way => [way.name, mib(way.memory), mib(way.device_memory), way.memory <= way.device_memory ? 'yes' : 'NO',
-        seconds(way.step_seconds), seconds(way.exposed_seconds)])));
+        seconds(way.step_seconds) + (way.other_batch ? ` (${way.other_batch} samples)` : ''), seconds(way.exposed_seconds)])));
 }
 alternatives();

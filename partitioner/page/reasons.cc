@@ -56,6 +56,7 @@ std::vector<std::string> alternative_sentences(const Report& report, Bytes fulle
   std::vector<const Alternative*> fitting;
   std::string misfits;
   for (const Alternative& other : report.alternatives) {
+    if (other.fits() && !other.trains_the_same()) continue;
     if (other.fits()) {
       fitting.push_back(&other);
     } else {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "partitioner/base/format.h"
 #include "partitioner/baselines/baselines.h"
 #include "partitioner/plan/ways.h"
 #include "partitioner/simulate/simulator.h"
@@ -64,20 +65,19 @@ Comparison compare(const Plan& plan, const BlockGraph& graph, const ResolvedPlan
                    const ClusterCosts& costs, const Cluster& cluster) {
   const Judge judge(graph, costs, cluster, resolved.micro_batch_sizes);
   Comparison comparison{
-      .title = fmt::format("{}, {}x{} pixels, {}, {}, {} stages on {}", graph.model,
-                           plan.train.width, plan.train.height, plan.train.precision,
-                           batch_text(plan), plan.stages.size(), cluster.name),
+      .title = fmt::format("{}, {}x{} pixels, {}, {}, {} on {}", graph.model, plan.train.width,
+                           plan.train.height, plan.train.precision, batch_text(plan),
+                           counted(std::ssize(plan.stages), "stage"), cluster.name),
       .splits = {},
       .as_way = as_way(plan),
       .alternatives = plan.alternatives};
   SplitRow ours = judge.row(resolved.placement, resolved.schedule);
   ours.name = "this plan";
-  ours.how = plan.recompute.empty()
-                 ? "found by the search, under every device's memory"
-                 : fmt::format("found by the search, under every device's memory; {} forward again",
-                               plan.recompute.size() == 1
-                                   ? std::string("1 block runs")
-                                   : fmt::format("{} blocks run", plan.recompute.size()));
+  ours.how = "found by the search, under every device's memory";
+  if (!plan.recompute.empty())
+    ours.how += fmt::format("; {} {} forward again", counted(plan.recompute.size(), "block"),
+                            plan.recompute.size() == 1 ? "runs" : "run");
+  if (plan.relays) ours.how += "; transfers are relayed";
   comparison.splits.push_back(std::move(ours));
   const int stages = resolved.placement.stages();
   std::vector<Baseline> baselines = block_order_baselines(graph, costs.of_rank(0), stages);

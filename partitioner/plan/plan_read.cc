@@ -109,6 +109,13 @@ const YamlNode* list_up_to(YamlDocument& document, Fields& fields, const char* k
   return nullptr;
 }
 
+// Whether transfers are relayed; direct unless said.
+bool read_transfers(Fields& fields) {
+  std::string transfers = "direct";
+  fields.string("transfers", &transfers, kOptional, {"direct", "relayed"});
+  return transfers == "relayed";
+}
+
 void read_front(YamlDocument& document, Fields& predicted, Plan& plan) {
   const YamlNode* list = list_up_to(document, predicted, "front", kMaxFront);
   if (list == nullptr) return;
@@ -122,6 +129,7 @@ void read_front(YamlDocument& document, Fields& predicted, Plan& plan) {
     entry.integer("micro_batch", &point.micro_batch, {1, kMaxSamples});
     entry.string("schedule", &point.schedule);
     entry.integer("recomputed", &point.recomputed, {0, 1 << 20});
+    point.relays = read_transfers(entry);
     entry.boolean("is_chosen", &point.is_chosen);
     entry.finish();
     plan.front.push_back(std::move(point));
@@ -140,6 +148,7 @@ void read_alternatives(YamlDocument& document, Fields& predicted, Plan& plan) {
     entry.integer("device_memory", &other.device_memory.count, {0, kMaxCount});
     entry.integer("step_ns", &other.step.count, {0, kMaxCount});
     entry.integer("exposed_ns", &other.exposed.count, {0, kMaxCount});
+    entry.integer("other_batch", &other.other_batch, {1, kMaxCount}, kOptional);
     entry.finish();
     plan.alternatives.push_back(std::move(other));
   }
@@ -234,9 +243,7 @@ Plan read_plan(const std::string& path) {
   std::vector<std::string> schedules = generator_names();
   schedules.emplace_back("explicit");
   fields.string("schedule", &plan.schedule, kRequired, schedules);
-  std::string transfers = "direct";
-  fields.string("transfers", &transfers, kOptional, {"direct", "relayed"});
-  plan.relays = transfers == "relayed";
+  plan.relays = read_transfers(fields);
   read_order(document, fields, plan);
   read_stages(document, fields, plan);
   fields.strings("replicated", &plan.replicated, kOptional);

@@ -17,6 +17,7 @@ namespace stagecraft {
 namespace {
 
 constexpr int kUnplaced = -2;
+constexpr int kMostUnplaced = 5;  // blocks that are named
 
 bool has_messages(const std::vector<std::vector<Action>>& order) {
   return std::ranges::any_of(
@@ -127,13 +128,21 @@ class Resolver {
       const auto block = take(plan_.replicated[i], at_.member("replicated", i));
       if (block) placement.stage_of_block[*block] = -1;
     }
+    int unplaced = 0;
     for (size_t b = 0; b < graph_.blocks.size(); ++b) {
       if (placement.stage_of_block[b] != kUnplaced) continue;
+      if (++unplaced > kMostUnplaced) continue;
       document_.error(
           at_.key("stages"),
           fmt::format("block {} is on no stage; it stands between {} and {}", graph_.blocks[b].name,
                       name_of(static_cast<int>(b) - 1), name_of(static_cast<int>(b) + 1)));
     }
+    if (unplaced > kMostUnplaced)
+      document_.error(at_.key("stages"), fmt::format("{} on no stage; is the file cut short?",
+                                                     unplaced == kMostUnplaced + 1
+                                                         ? std::string("1 more block is")
+                                                         : fmt::format("{} more blocks are",
+                                                                       unplaced - kMostUnplaced)));
     for (size_t i = 0; i < plan_.recompute.size(); ++i) {
       const int block = graph_.find_block(plan_.recompute[i]);
       if (block < 0) {

@@ -94,10 +94,10 @@ void write_study(std::string& out, const Plan& plan) {
   for (const FrontPoint& point : plan.front) {
     out += fmt::format(
         "    - {{step_ns: {}, peak: {}, replicas: {}, stages: {}, micro_batch: {}, schedule: {}, "
-        "recomputed: {}, is_chosen: {}}}  # {}, {}\n",
+        "recomputed: {}, {}is_chosen: {}}}  # {}, {}\n",
         point.step.count, point.peak.count, point.replicas, point.stages, point.micro_batch,
-        yaml_quote(point.schedule), point.recomputed, point.is_chosen, millis_text(point.step),
-        mib_text(point.peak));
+        yaml_quote(point.schedule), point.recomputed, point.relays ? "transfers: relayed, " : "",
+        point.is_chosen, millis_text(point.step), mib_text(point.peak));
   }
   if (!plan.alternatives.empty()) {
     out += "  # Other ways to train the same on these devices.\n  alternatives:\n";
@@ -108,6 +108,7 @@ void write_study(std::string& out, const Plan& plan) {
         "      step_ns: {}  # {}\n      exposed_ns: {}\n",
         yaml_quote(other.name), yaml_quote(other.how), other.memory.count, mib_text(other.memory),
         other.device_memory.count, other.step.count, millis_text(other.step), other.exposed.count);
+    if (!other.trains_the_same()) out += fmt::format("      other_batch: {}\n", other.other_batch);
   }
 }
 

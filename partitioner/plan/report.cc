@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "partitioner/base/error.h"
+#include "partitioner/base/format.h"
 #include "partitioner/plan/ways.h"
 
 namespace stagecraft {
@@ -83,9 +84,10 @@ Report make_report(const Plan& plan, const BlockGraph& graph, const Placement& p
   }
   Report report;
   report.title =
-      fmt::format("{}, {}x{} pixels, {}, {}, {}, {} stages on {} ranks of {}", graph.model,
-                  plan.train.width, plan.train.height, plan.train.precision, batch_text(plan),
-                  schedule_text(plan), plan.stages.size(), plan.ranks.size(), plan.cluster);
+      fmt::format("{}, {}x{} pixels, {}, {}, {}, {} on {} of {}", graph.model, plan.train.width,
+                  plan.train.height, plan.train.precision, batch_text(plan), schedule_text(plan),
+                  counted(std::ssize(plan.stages), "stage"),
+                  counted(std::ssize(plan.ranks), "rank"), plan.cluster);
   report.cost_table = plan.cost_table;
   report.ranks = report_ranks(plan, graph, placement);
   report.batch = plan.train.batch;

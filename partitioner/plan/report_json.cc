@@ -68,7 +68,7 @@ json to_json(const Balance& balance) {
   return {{"time", balance.time}, {"memory", balance.memory}};
 }
 
-json to_json(const MemoryAccount& account, const Report& report) {
+json to_json(const MemoryAccount& account) {
   json lines = json::array();
   for (const AccountLine& line : account.lines) {
     lines.push_back({{"name", line.name},
@@ -78,32 +78,38 @@ json to_json(const MemoryAccount& account, const Report& report) {
   const AccountLine sum = account.sum();
   return {{"lines", lines},
           {"one_device", sum.one_device.count},
-          {"data_parallel", sum.data_parallel.count},
-          {"one_device_fits", sum.one_device <= report.one_device.device_memory},
-          {"data_parallel_fits", sum.data_parallel <= report.data_parallel.device_memory}};
+          {"data_parallel", sum.data_parallel.count}};
 }
 
 }  // namespace
 
 nlohmann::json to_json(const FrontPoint& point) {
-  return {{"step_seconds", point.step.seconds()}, {"peak", point.peak.count},
-          {"replicas", point.replicas},           {"stages", point.stages},
-          {"micro_batch", point.micro_batch},     {"schedule", point.schedule},
-          {"recomputed", point.recomputed},       {"is_chosen", point.is_chosen}};
+  return {
+      {"step_seconds", point.step.seconds()}, {"peak", point.peak.count},
+      {"replicas", point.replicas},           {"stages", point.stages},
+      {"micro_batch", point.micro_batch},     {"schedule", point.schedule},
+      {"recomputed", point.recomputed},       {"transfers", point.relays ? "relayed" : "direct"},
+      {"is_chosen", point.is_chosen}};
 }
 
 nlohmann::json to_json(const Alternative& other) {
-  return {{"name", other.name},
-          {"how", other.how},
-          {"memory", other.memory.count},
-          {"device_memory", other.device_memory.count},
-          {"fits", other.fits()},
-          {"step_seconds", other.step.seconds()},
-          {"exposed_seconds", other.exposed.seconds()}};
+  nlohmann::json out = {{"name", other.name},
+                        {"how", other.how},
+                        {"memory", other.memory.count},
+                        {"device_memory", other.device_memory.count},
+                        {"fits", other.fits()},
+                        {"step_seconds", other.step.seconds()},
+                        {"exposed_seconds", other.exposed.seconds()}};
+  if (!other.trains_the_same()) out["other_batch"] = other.other_batch;
+  return out;
 }
 
 std::string to_json(const Report& report) {
   const Bytes memory = report.one_device.device_memory;
+  json done_right = to_json(report.done_right);
+  const AccountLine right = report.done_right.sum();
+  done_right["one_device_fits"] = right.one_device <= memory;
+  done_right["data_parallel_fits"] = right.data_parallel <= report.data_parallel.device_memory;
   json out = {{"title", report.title},
               {"cost_table", report.cost_table},
               {"ranks", list_json(report.ranks)},
@@ -115,8 +121,8 @@ std::string to_json(const Report& report) {
                 {"device_memory", memory.count},
                 {"step_seconds", report.one_device.busy.seconds()}}},
               {"data_parallel_step_seconds", report.data_parallel.busy.seconds()},
-              {"known_trainers", to_json(report.known_trainers, report)},
-              {"done_right", to_json(report.done_right, report)},
+              {"known_trainers_static", to_json(report.known_trainers)},
+              {"done_right", done_right},
               {"front", list_json(report.front)},
               {"alternatives", list_json(report.alternatives)},
               {"advice", advise(report.as_way, report.alternatives)}};

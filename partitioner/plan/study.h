@@ -19,7 +19,8 @@ struct FrontPoint {
   int stages = 1;    // of one replica
   int64_t micro_batch = 1;
   std::string schedule{};
-  int recomputed = 0;  // blocks that run forward again in the backward pass
+  int recomputed = 0;   // blocks that run forward again in the backward pass
+  bool relays = false;  // what later ranks need passes through those between
   bool is_chosen = false;
   bool operator==(const FrontPoint&) const = default;
 };
@@ -40,6 +41,9 @@ struct Alternative {
   Bytes device_memory;  // what that device has
   Nanos step;
   Nanos exposed;  // part of the step: communication that hides behind nothing
+  // Samples of a step where they are not the plan's batch; 0: they are.
+  int64_t other_batch = 0;
+  bool trains_the_same() const { return other_batch == 0; }
   bool fits() const { return memory.count <= device_memory.count; }
   bool operator==(const Alternative&) const = default;
 };

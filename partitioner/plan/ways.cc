@@ -55,9 +55,10 @@ std::string ways_table(const Alternative& ours, const std::vector<Alternative>& 
                                 "of device", "step", "exposed");
   const auto row = [&out](const Alternative& way) {
     out += fmt::format(
-        "    {:<44}{:>13}{:>13}{:>13}{:>13}{}\n", way.name, grouped(way.memory.mib(), 1),
+        "    {:<44}{:>13}{:>13}{:>13}{:>13}{}{}\n", way.name, grouped(way.memory.mib(), 1),
         grouped(way.device_memory.mib(), 1), millis_text(way.step),
-        way.exposed.count > 0 ? millis_text(way.exposed) : "–", way.fits() ? "" : "  DOES NOT FIT");
+        way.exposed.count > 0 ? millis_text(way.exposed) : "–", way.fits() ? "" : "  DOES NOT FIT",
+        way.trains_the_same() ? "" : fmt::format("  ({} samples)", way.other_batch));
   };
   row(ours);
   for (const Alternative& other : others) row(other);
@@ -67,6 +68,7 @@ std::string ways_table(const Alternative& ours, const std::vector<Alternative>& 
 std::string advise(const Alternative& ours, const std::vector<Alternative>& others) {
   const Alternative *fastest = nullptr, *tempting = nullptr, *leanest = nullptr;
   for (const Alternative& other : others) {
+    if (!other.trains_the_same()) continue;
     if (leanest == nullptr || other.memory < leanest->memory) leanest = &other;
     const Alternative*& best = other.fits() ? fastest : tempting;
     if (best == nullptr || other.step < best->step) best = &other;
@@ -90,9 +92,12 @@ std::string advise(const Alternative& ours, const std::vector<Alternative>& othe
   if (gap < 0) {
     return fmt::format(
         "\"{}\" fits ({}) and is {} faster: {}. Prefer it for this job; a pipeline is for smaller "
-        "devices, larger pictures, slower links or smaller batches.{}",
+        "devices, larger pictures, {}.{}",
         fastest->name, memory_text(*fastest), percent_text(ours.step - fastest->step, ours.step),
-        steps, temptation);
+        steps,
+        fastest->exposed.count > 0 ? "slower links or smaller batches"
+                                   : "faster links or larger batches",
+        temptation);
   }
   return fmt::format(
       "Of the other ways that fit \"{}\" is the fastest: it takes {} longer than this plan "

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "partitioner/base/error.h"
 #include "partitioner/base/format.h"
 #include "partitioner/solver/infeasible.h"
 #include "partitioner/solver/leanest.h"
 #include "partitioner/solver/target.h"
+#include "partitioner/solver/units.h"
 
 namespace stagecraft {
 namespace {
@@ -160,6 +162,39 @@ void choose(Front& front, Preference preference, bool is_cut_short) {
   }
 }
 
+// What a search is of; the schedule and the costs are the request's.
+struct SearchShape {
+  const ClusterCosts* costs = nullptr;
+  const std::string* schedule = nullptr;
+  int stages = 1;
+  bool whole = false;  // a front is looked for, of the others the fastest split only
+};
+
+// Those of the same costs one after another, the most stages first. Throws ConfigError.
+std::vector<SearchShape> shapes_of(const BlockGraph& graph, const FrontRequest& request,
+                                   int devices) {
+  int fewest = 1;  // stages, for a fixed block's rank to have one
+  for (const auto& [block, rank] : request.options.fixed) {
+    if (rank < 0 || rank >= devices)
+      throw ConfigError(fmt::format("block {} is fixed to rank {}, but ranks are 0 to {}",
+                                    graph.blocks.at(block).name, rank, devices - 1));
+    fewest = std::max(fewest, rank + 1);
+  }
+  const bool any_stages = request.options.stages == 0 && request.options.memory_caps.empty();
+  const int units = static_cast<int>(glue(graph).blocks.size());
+  const int most = request.options.stages == 0 ? std::min({devices, units, kMostStages})
+                                               : request.options.stages;
+  std::vector<SearchShape> shapes;
+  for (const ClusterCosts& costs : request.costs)
+    for (const std::string& schedule : request.schedules)
+      for (int stages = most; stages >= (any_stages ? std::min(fewest, most) : most); --stages)
+        shapes.push_back({.costs = &costs,
+                          .schedule = &schedule,
+                          .stages = stages,
+                          .whole = stages == most && schedule == request.schedules.front()});
+  return shapes;
+}
+
 }  // namespace
 
 Preference parse_preference(const std::string& text) {
@@ -173,62 +208,39 @@ Preference parse_preference(const std::string& text) {
 Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontRequest& request) {
   check(!request.costs.empty() && !request.schedules.empty(), "a front of no shapes");
   const int devices = static_cast<int>(cluster.devices.size());
-  int fewest = 1;  // stages, for a fixed block's rank to have one
-  for (const auto& [block, rank] : request.options.fixed) {
-    if (rank < 0 || rank >= devices)
-      throw ConfigError(fmt::format("block {} is fixed to rank {}, but ranks are 0 to {}",
-                                    graph.blocks.at(block).name, rank, devices - 1));
-    fewest = std::max(fewest, rank + 1);
-  }
   std::vector<FrontPlan> plans;
   int64_t bound = std::numeric_limits<int64_t>::max();
-  const auto options_of = [&](const ClusterCosts& costs, const std::string& schedule, int stages) {
+  const auto options_of = [&](const SearchShape& shape) {
     SolverOptions options = request.options;
-    options.schedule = schedule;
-    options.micro_batch = costs.micro_batch();
-    options.stages = stages;
+    options.schedule = *shape.schedule;
+    options.micro_batch = shape.costs->micro_batch();
+    options.stages = shape.stages;
     return options;
   };
-  const auto most_of = [&](const StageTable& table) {
-    return request.options.stages == 0 ? std::min({devices, table.units(), kMostStages})
-                                       : request.options.stages;
-  };
-  const bool any_stages = request.options.stages == 0 && request.options.memory_caps.empty();
+  const std::vector<SearchShape> shapes = shapes_of(graph, request, devices);
   // What one of the others leaves goes to those after it; each may search twice (search_transfers).
-  int64_t spent = 0;
-  int64_t others =
-      std::ssize(request.costs) *
-      (std::ssize(request.schedules) *
-           (any_stages ? std::max(1, std::min(devices, kMostStages) - fewest + 1) : 1) -
-       1);
-  for (const ClusterCosts& costs : request.costs) {
-    const StageTable table(graph, costs);
-    const int most = most_of(table);
-    for (const std::string& schedule : request.schedules)
-      for (int stages = most; stages >= (any_stages ? std::min(fewest, most) : most); --stages) {
-        if (!plans.empty() && request.options.limits.is_over()) break;
-        const SolverOptions options = options_of(costs, schedule, stages);
-        const SplitTarget target = target_of(table, cluster, options);
-        // Of fewer stages and other schedules the fastest split is looked at only.
-        const bool whole = stages == most && schedule == request.schedules.front();
-        const int64_t nodes =
-            whole ? options.limits.nodes
-                  : std::clamp((kNodesOfOthers - spent) / (2 * std::max<int64_t>(1, others--)),
-                               kLeastOfOther, kNodesOfOther);
-        Swept swept = Sweep(table, target, options).run(whole, nodes, Nanos{bound});
-        bound = std::min(bound, swept.bound);
-        if (!whole) spent += swept.nodes;
-        for (Solution& solution : swept.solutions)
-          plans.push_back({.solution = std::move(solution),
-                           .schedule = schedule,
-                           .micro_batch = costs.micro_batch()});
-      }
+  int64_t spent = 0, others = std::ranges::count(shapes, false, &SearchShape::whole);
+  std::optional<StageTable> table;
+  for (const SearchShape& shape : shapes) {
+    if (!table || &table->costs() != shape.costs) table.emplace(graph, *shape.costs);
+    const SolverOptions options = options_of(shape);
+    const SplitTarget target = target_of(*table, cluster, options);
+    const int64_t nodes =
+        shape.whole ? options.limits.nodes
+                    : std::clamp((kNodesOfOthers - spent) / (2 * std::max<int64_t>(1, others--)),
+                                 kLeastOfOther, kNodesOfOther);
+    Swept swept = Sweep(*table, target, options).run(shape.whole, nodes, Nanos{bound});
+    bound = std::min(bound, swept.bound);
+    if (!shape.whole) spent += swept.nodes;
+    for (Solution& solution : swept.solutions)
+      plans.push_back({.solution = std::move(solution),
+                       .schedule = *shape.schedule,
+                       .micro_batch = shape.costs->micro_batch()});
   }
   if (plans.empty()) {
-    const StageTable table(graph, request.costs.front());
-    const SolverOptions options =
-        options_of(request.costs.front(), request.schedules.front(), most_of(table));
-    throw ResourceError(explain_infeasible(table, target_of(table, cluster, options), options));
+    const SolverOptions options = options_of(shapes.front());
+    table.emplace(graph, *shapes.front().costs);
+    throw ResourceError(explain_infeasible(*table, target_of(*table, cluster, options), options));
   }
   Front front{.plans = without_beaten(std::move(plans)), .chosen = 0, .reason = {}};
   // What is proven of all shapes together.

@@ -195,7 +195,7 @@ class Explanation {
         wider.cluster.devices.push_back(target_.cluster.devices.back());
       wider.cluster.host_of_rank.clear();
       if (fits(table, wider))
-        return fmt::format("; {} stages on as many devices fit", wider.stages());
+        return fmt::format("; {0} stages on {0} such devices would fit", wider.stages());
       if (more == kMoreStages) return fmt::format("; none found in {} stages", wider.stages());
     }
     return "";

@@ -214,9 +214,11 @@ TEST(Alternatives, AreGivenWithWhatTheyTakeAlsoWhereTheyDoNotFit) {
   SmallJob small(4);
   for (Device& device : small.cluster.devices) device.memory = {10};
   const auto found = find_alternatives(small.job(), {}, "1f1b");
-  ASSERT_EQ(found.size(), 6u);
-  EXPECT_EQ(found[5].name, "2 replicas of 2 stages");
-  EXPECT_THAT(found[5].how, HasSubstr("2 samples as 2 micro-batches on each replica"));
+  ASSERT_EQ(found.size(), 7u);
+  EXPECT_EQ(found[3].name, "the same, a batch of 4 on each device");
+  EXPECT_EQ(found[3].other_batch, 16);
+  EXPECT_EQ(found[6].name, "2 replicas of 2 stages");
+  EXPECT_THAT(found[6].how, HasSubstr("2 samples as 2 micro-batches on each replica"));
   for (const Alternative& other : found) {
     EXPECT_FALSE(other.fits()) << other.name;
     EXPECT_GT(other.step.count, 0) << other.name;

@@ -1,7 +1,11 @@
 #include "partitioner/plan/plan.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
 
 #include "partitioner/base/files.h"
 #include "tests/support/expect_error.h"
@@ -62,7 +66,7 @@ Plan toy_plan() {
                  .schedule = "1f1b",
                  .recomputed = 1,
                  .is_chosen = true},
-                {.step = {20'000'000}, .peak = {900}, .schedule = "gpipe"}};
+                {.step = {20'000'000}, .peak = {900}, .schedule = "gpipe", .relays = true}};
   plan.alternatives = {{.name = "one device, done right",
                         .how = "frozen weights \"in half\": 4 samples",
                         .memory = {2000},
@@ -74,7 +78,8 @@ Plan toy_plan() {
                         .memory = {1000},
                         .device_memory = {999},
                         .step = {100},
-                        .exposed = {45}}};
+                        .exposed = {45},
+                        .other_batch = 16}};
   Placement placement;
   placement.stage_of_block = {-1, 0, 0, 1, 1, 1};
   placement.rank_of_stage = {0, 1};
@@ -252,6 +257,16 @@ TEST(PlanFault, MissingBlocksAreAllNamed) {
   const std::string message = refused(text).message;
   EXPECT_THAT(message, HasSubstr("block b is on no stage"));
   EXPECT_THAT(message, HasSubstr("block c is on no stage"));
+}
+
+TEST(PlanFault, OfManyMissingBlocksTheFirstAreNamed) {
+  std::string text = replaced(toy_text(), "  - time\n", "  - notime\n");
+  for (const char block : {'a', 'b', 'c', 'd', 'e'})
+    text = replaced(text, fmt::format("      - {}\n", block), fmt::format("      - no{}\n", block));
+  const std::string message = refused(text).message;
+  EXPECT_EQ(std::ranges::count(message, '\n'), 6 + 5 + 1 - 1) << message;
+  EXPECT_THAT(message, HasSubstr("block d is on no stage"));
+  EXPECT_THAT(message, HasSubstr("1 more block is on no stage; is the file cut short?"));
 }
 
 TEST(PlanFault, EdgeAgainstTheStageOrderIsNamedAtTheBlock) {

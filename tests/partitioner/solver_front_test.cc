@@ -131,6 +131,20 @@ TEST(SolverFront, DoesNotClaimMoreThanTheTimeAllowed) {
   EXPECT_EQ(front.reason, "the only plan found in the time given");
 }
 
+// Over a slow link one stage is by far the fastest, and last in turn.
+TEST(SolverFront, EveryNumberOfStagesIsTriedWhenTheTimeIsOver) {
+  PlanningProblem problem = row_with_skip({.bandwidth = 1e12, .latency = Nanos{20}});
+  problem.cluster.link = {.bandwidth = 1e12, .latency = Nanos{1'000'000}};
+  problem.options.stages = 0;
+  problem.options.limits.deadline = SearchLimits::Clock::now();
+  const Front front = front_of(problem, Preference::kTime);
+  EXPECT_EQ(front.plans[front.chosen].solution.placement.stages(), 1);
+  // What is proven holds for all of them.
+  problem.options.limits.deadline.reset();
+  const Front all = front_of(problem, Preference::kTime);
+  EXPECT_LE(front.plans[0].solution.proven_bound, all.plans[0].solution.step.makespan);
+}
+
 TEST(SolverFront, ThreadsDoNotMatter) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     PlanningProblem problem =

@@ -73,8 +73,8 @@ TEST(SolverMessages, NamesStageBlockAndMebibytesOver) {
 TEST(SolverMessages, IsOneLine) { EXPECT_THAT(refusal(chain(2, 80)), Not(HasSubstr("\n"))); }
 
 TEST(SolverMessages, TriesMoreStages) {
-  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("; 4 stages on as many devices fit"));
-  EXPECT_THAT(refusal(chain(2, 95)), HasSubstr("; 3 stages on as many devices fit"));
+  EXPECT_THAT(refusal(chain(2, 80)), HasSubstr("; 4 stages on 4 such devices would fit"));
+  EXPECT_THAT(refusal(chain(2, 95)), HasSubstr("; 3 stages on 3 such devices would fit"));
   EXPECT_THAT(refusal(chain(2, 40)), HasSubstr("; none found in 6 stages"));
 }
 

@@ -58,6 +58,19 @@ TEST(Ways, WhereNothingElseFitsTheLeanestIsNamed) {
       "Nothing else fits: \"lean\", the leanest of the others, needs 101.0 MiB of 100.0 MiB.");
 }
 
+TEST(Ways, OneDeviceIsBeatenByOtherThanSlowLinks) {
+  EXPECT_THAT(advise(kOurs, {way("one device", 90, 150)}),
+              HasSubstr("larger pictures, faster links or larger batches."));
+}
+
+TEST(Ways, AnotherBatchIsShownButNotAdvised) {
+  Alternative larger = way("larger batch", 30, 100);
+  larger.other_batch = 16;
+  EXPECT_EQ(advise(kOurs, {larger}), "");
+  EXPECT_EQ(advise(kOurs, {larger, way("slow", 50, 300)}), advise(kOurs, {way("slow", 50, 300)}));
+  EXPECT_THAT(ways_table(kOurs, {larger}), HasSubstr("100.0 ms            –  (16 samples)\n"));
+}
+
 TEST(Ways, WithoutOthersThereIsNothingToSay) { EXPECT_EQ(advise(kOurs, {}), ""); }
 
 TEST(Ways, TableMarksWhatDoesNotFit) {

@@ -464,6 +464,17 @@ TEST_F(PartitionProgram, TheChoiceIsNarrowedByFlags) {
   EXPECT_THAT(made.stages[0].blocks, ::testing::Contains("unet.conv_in"));
 }
 
+TEST_F(PartitionProgram, ReportRefusesWhatItWouldNotUse) {
+  make_plan("--stages 2 --schedule 1f1b");
+  for (const std::string& flags : {"--cluster " + kConfigs + "clusters/local_cpu_4.yaml",
+                                   std::string("--cost-table costs.json")}) {
+    const ProgramEnd refused = run("report " + plan() + " " + flags);
+    EXPECT_EQ(refused.code, 2) << flags;
+    EXPECT_THAT(refused.err, HasSubstr("is for the simulated step, which --html, --trace and "
+                                       "--json show"));
+  }
+}
+
 TEST_F(PartitionProgram, RefusesChoicesThatMakeNoSense) {
   const std::string command = "--config " + kConfigs + "train/tiny_demo.yaml --cluster " +
                               kConfigs + "clusters/local_cpu_4.yaml -o " + plan();
@@ -476,7 +487,13 @@ TEST_F(PartitionProgram, RefusesChoicesThatMakeNoSense) {
   refused("--micro-batch x", 2, "give a number of samples, or any");
   refused("--fix unet.conv_in", 2, "give block=rank");
   refused("--fix unet.nothing=0", 2, "has no block unet.nothing");
-  refused("--fix unet.conv_in=9", 3, "ranks are 0 to 3");
+  refused("--fix unet.conv_in=9", 2, "ranks are 0 to 3");
+  refused("--fix unet.conv_in=0 --fix unet.conv_in=1", 2, "rank 0 and to rank 1: give one");
+  refused("--stages 5", 2, "5 stages on 4 devices of cluster local_cpu_4: give 1 to 4");
+  refused("--threads 2", 2, "--threads requires --profile");
+  refused("--batch 99999999999999999999", 2, "--batch: 99999999999999999999 is not a whole");
+  refused("x --model", 2, "--model");
+  refused("x y", 2, "not expected: x y; see partition --help");
   refused("--html " + folder_.file("./plan.yaml"), 2, "that is the plan");
 }
 
