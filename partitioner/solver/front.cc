@@ -10,6 +10,7 @@
 #include "partitioner/base/format.h"
 #include "partitioner/solver/infeasible.h"
 #include "partitioner/solver/leanest.h"
+#include "partitioner/solver/step_bound.h"
 #include "partitioner/solver/target.h"
 #include "partitioner/solver/units.h"
 
@@ -24,6 +25,9 @@ constexpr int64_t kNodesOfOthers = 25'000'000;  // of all these together
 constexpr int64_t kLeastOfOther = 50'000;
 constexpr int64_t kLeanestRoom = 200;  // part of the least peak that the leanest plan may be above
 constexpr int kMostStages = 16;        // that are tried unless asked for
+// A fastest split of another shape is refined unless a plan is better in step and peak by this
+// factor: moving single blocks does not gain a tenth.
+constexpr double kFarBeaten = 1.1;
 
 // What was found of a shape: the search for its fastest split proved `bound` with `nodes`.
 struct Swept {
@@ -37,15 +41,16 @@ class Sweep {
   Sweep(const StageTable& table, const SplitTarget& target, const SolverOptions& options)
       : table_(table), target_(target), options_(options) {}
 
-  // `whole`: the front, else the fastest only, which gets `nodes`. A bound above `enough` is of no
-  // use.
-  Swept run(bool whole, int64_t nodes, Nanos enough) const {
+  // `whole`: the front, else the fastest only, which gets `nodes`, and nothing when one of `plans`
+  // beats it by far. A bound above `enough` is of no use.
+  Swept run(bool whole, int64_t nodes, Nanos enough, const std::vector<FrontPlan>& plans) const {
     const SearchLimits& limits = options_.limits;
     SearchLimits of_fastest = limits.part(nodes);
     of_fastest.enough = enough;
     SearchResult fastest = find_split(table_, target_, of_fastest);
     Swept swept{.solutions = {}, .bound = fastest.bound, .nodes = fastest.nodes};
     if (!fastest.best) return swept;
+    if (!whole && is_far_beaten(*fastest.best, plans)) return swept;
     const Bytes most = fastest.best->peak();
     const bool relays = fastest.best->placement.relays;  // so do the leaner ones
     std::vector<Split> found;
@@ -72,15 +77,25 @@ class Sweep {
     for (Split& split : found) {
       // Refined, only the fastest may become fuller than it was.
       const SplitTarget target = solutions.empty() ? target_ : capped(split.peak(), relays);
-      solutions.push_back(solution_of(table_, target, std::move(split), fastest.bound));
+      solutions.push_back(solution_of(table_, target, std::move(split), fastest.bound, limits));
     }
     if (fastest.straight)
       solutions.push_back(
-          solution_of(table_, target_, std::move(*fastest.straight), fastest.bound));
+          solution_of(table_, target_, std::move(*fastest.straight), fastest.bound, limits));
     return swept;
   }
 
  private:
+  static bool is_far_beaten(const Split& split, const std::vector<FrontPlan>& plans) {
+    const auto is_far = [](int64_t better, int64_t worse) {
+      return static_cast<double>(better) * kFarBeaten <= static_cast<double>(worse);
+    };
+    return std::ranges::any_of(plans, [&](const FrontPlan& plan) {
+      return is_far(plan.solution.step.makespan.count, split.step.makespan.count) &&
+             is_far(plan.solution.peak().count, split.peak().count);
+    });
+  }
+
   // No device has more than `cap`. (Without any memory, what is above it least has the least peak.)
   SplitTarget capped(Bytes cap, bool relays) const {
     SplitTarget target = target_;
@@ -114,6 +129,20 @@ class Sweep {
   const SplitTarget& target_;
   const SolverOptions& options_;
 };
+
+// No step is shorter than a stage's part of all that is computed, nanoseconds.
+int64_t least_step(const StageTable& table, const SplitTarget& target) {
+  const Pace pace = Pace::of(target.micro_batch_sizes, table.costs().micro_batch());
+  const int whole = table.nodes() - 1;
+  const int64_t work = table.least_forward(whole) + table.least_backward(whole);
+  return ((pace.count - 1) * pace.floor_first(work) + pace.floor_last(work)) / target.stages();
+}
+
+int64_t shortest_of(const std::vector<FrontPlan>& plans) {
+  return std::ranges::min(plans, {},
+                          [](const FrontPlan& plan) { return plan.solution.step.makespan; })
+      .solution.step.makespan.count;
+}
 
 // Step up, peak down.
 std::vector<FrontPlan> without_beaten(std::vector<FrontPlan> plans) {
@@ -229,7 +258,14 @@ Front find_front(const BlockGraph& graph, const Cluster& cluster, const FrontReq
         shape.whole ? options.limits.nodes
                     : std::clamp((kNodesOfOthers - spent) / (2 * std::max<int64_t>(1, others--)),
                                  kLeastOfOther, kNodesOfOther);
-    Swept swept = Sweep(*table, target, options).run(shape.whole, nodes, Nanos{bound});
+    if (options.limits.is_over() && !plans.empty()) {
+      const int64_t least = least_step(*table, target);
+      if (least >= shortest_of(plans)) {
+        bound = std::min(bound, least);
+        continue;
+      }
+    }
+    Swept swept = Sweep(*table, target, options).run(shape.whole, nodes, Nanos{bound}, plans);
     bound = std::min(bound, swept.bound);
     if (!shape.whole) spent += swept.nodes;
     for (Solution& solution : swept.solutions)

@@ -117,10 +117,15 @@ class Refinement {
 
 }  // namespace
 
-Split refine(const StageTable& table, const SplitTarget& target, Split split) {
+Split refine(const StageTable& table, const SplitTarget& target, Split split,
+             const SearchLimits& limits) {
   if (split.excess(target) > 0) return split;
   Refinement refinement(table, target);
-  while (std::optional<Split> better = refinement.improve(split)) split = *std::move(better);
+  while (!limits.is_over()) {
+    std::optional<Split> better = refinement.improve(split);
+    if (!better) break;
+    split = *std::move(better);
+  }
   return split;
 }
 

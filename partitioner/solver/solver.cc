@@ -21,9 +21,9 @@ double Solution::gap() const {
   return 1 - static_cast<double>(proven_bound.count) / static_cast<double>(step.makespan.count);
 }
 
-Solution solution_of(const StageTable& table, const SplitTarget& target, Split split,
-                     int64_t bound) {
-  split = refine(table, target, std::move(split));
+Solution solution_of(const StageTable& table, const SplitTarget& target, Split split, int64_t bound,
+                     const SearchLimits& limits) {
+  split = refine(table, target, std::move(split), limits);
   Solution solution{.placement = std::move(split.placement),
                     .schedule = std::move(split.schedule),
                     .down_sets = table.nodes(),
@@ -123,9 +123,11 @@ std::optional<Solution> try_solve(const StageTable& table, const Cluster& cluste
   const SplitTarget target = target_of(table, cluster, options);
   SearchResult result = find_split(table, target, options.limits);
   if (!result.best) return {};
-  Solution solution = solution_of(table, target, std::move(*result.best), result.bound);
+  Solution solution =
+      solution_of(table, target, std::move(*result.best), result.bound, options.limits);
   if (result.straight) {
-    Solution straight = solution_of(table, target, std::move(*result.straight), result.bound);
+    Solution straight =
+        solution_of(table, target, std::move(*result.straight), result.bound, options.limits);
     if (straight.step.makespan < solution.step.makespan) return straight;
   }
   return solution;

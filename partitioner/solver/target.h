@@ -13,8 +13,9 @@ SplitTarget target_of(const StageTable& table, const Cluster& cluster,
 // `search_transfers`, and where it ended without a split the leanest one when that fits.
 SearchResult find_split(const StageTable& table, const SplitTarget& target,
                         const SearchLimits& limits);
-// The split refined behind its units. `bound`: ns, see Solution::proven_bound.
-Solution solution_of(const StageTable& table, const SplitTarget& target, Split split,
-                     int64_t bound);
+// The split refined behind its units until `limits` are over. `bound`: ns, see
+// Solution::proven_bound.
+Solution solution_of(const StageTable& table, const SplitTarget& target, Split split, int64_t bound,
+                     const SearchLimits& limits);
 
 }  // namespace stagecraft

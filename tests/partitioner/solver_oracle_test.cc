@@ -140,7 +140,7 @@ TEST_P(SolverOracleLarge, FindsTheShortestStepUnderCapsAtTheVeryEdge) {
       SearchResult straight = search_step(table, way, {});
       if (straight.best) {
         EXPECT_LE(solution.step.makespan,
-                  solution_of(table, way, *std::move(straight.best), 0).step.makespan)
+                  solution_of(table, way, *std::move(straight.best), 0, {}).step.makespan)
             << "seed " << seed;
       }
       const Predicted refined = predict(problem, solution.placement);

@@ -138,7 +138,7 @@ Refined refined(const testing::PlanningProblem& problem, const StageTable& table
   if (chain.edges.empty()) return {};
   Split split = make_split(table, target, chain);
   for (Device& device : target.cluster.devices) device.memory = split.peak() + cap;
-  return {.before = split, .after = refine(table, target, split)};
+  return {.before = split, .after = refine(table, target, split, {})};
 }
 
 TEST(Refine, IsNeverWorseAndStaysValid) {
@@ -179,9 +179,11 @@ TEST(Refine, WhatIsFixedStays) {
   // Three blocks and one: a block wants to move.
   const int first = table.find_edge(0, 3), second = table.find_edge(3, 4);
   const Split uneven = make_split(table, target, {.edges = {first, second}, .ranks = {0, 1}});
-  EXPECT_EQ(refine(table, target, uneven).placement.stage_of_block, (std::vector<int>{0, 0, 1, 1}));
+  EXPECT_EQ(refine(table, target, uneven, {}).placement.stage_of_block,
+            (std::vector<int>{0, 0, 1, 1}));
   target.fixed = {{problem.graph.find_block("block2"), 0}};
-  EXPECT_EQ(refine(table, target, uneven).placement.stage_of_block, (std::vector<int>{0, 0, 0, 1}));
+  EXPECT_EQ(refine(table, target, uneven, {}).placement.stage_of_block,
+            (std::vector<int>{0, 0, 0, 1}));
 }
 
 }  // namespace
