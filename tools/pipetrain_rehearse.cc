@@ -63,9 +63,8 @@ std::optional<RehearsalOptions> read_rehearsal(int argc, char** argv) {
   } else {
     options.cluster = cluster_file(options.cluster);
   }
-  Inputs inputs = {{"plan", options.plan},
-                   {"cluster file", options.cluster},
-                   {"cost table", options.cost_table}};
+  Inputs inputs = cluster_inputs(options.cluster);
+  inputs.insert(inputs.end(), {{"plan", options.plan}, {"cost table", options.cost_table}});
   check_output("--trace", options.trace, inputs);
   inputs.emplace_back("trace", options.trace);
   check_output("--measured", options.measured, inputs);

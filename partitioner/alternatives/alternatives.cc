@@ -82,18 +82,19 @@ class Finder {
 
   // What a batch_size is to Lightning: every device's.
   void whole_batch_on_each() {
-    const KnownTrainer known = known_data_parallel(job_, other_, job_.batch);
-    const int64_t devices = std::min<int64_t>(job_.devices(), job_.batch);
+    const int64_t samples = job_.batch * job_.devices();
+    const KnownTrainer known = known_data_parallel(job_, other_, job_.devices(), job_.batch);
     add(fmt::format("the same, a batch of {} on each device", job_.batch),
         fmt::format("as Lightning's batch_size has it; a step trains {}",
-                    counted(job_.batch * devices, "sample")),
+                    counted(samples, "sample")),
         {known.rank, known.memory, known.step, known.exposed});
-    found_.back().other_batch = job_.batch * devices;
+    found_.back().other_batch = samples;
   }
 
   void data_parallel() {
     const int64_t share = job_.share(job_.devices());
-    const KnownTrainer known = known_data_parallel(job_, other_, share);
+    const int devices = static_cast<int>(std::min<int64_t>(job_.devices(), job_.batch));
+    const KnownTrainer known = known_data_parallel(job_, other_, devices, share);
     add("data parallel, as known trainers do it",
         fmt::format("the same and the reducer's buckets; {} on each device",
                     counted(known.samples, "sample")),

@@ -108,9 +108,8 @@ KnownTrainer known_trainer(const TrainingJob& job, const OtherParameters& other)
   return one;
 }
 
-KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other,
+KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other, int devices,
                                  int64_t samples) {
-  const int devices = static_cast<int>(std::min<int64_t>(job.devices(), job.batch));
   KnownTrainer all{.rank = 0, .samples = samples, .memory = {}, .step = {}, .exposed = {}};
   std::vector<int> ranks(devices);
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -37,9 +37,8 @@ struct KnownTrainer {
 };
 // On the largest device.
 KnownTrainer known_trainer(const TrainingJob& job, const OtherParameters& other);
-// `samples` on each of as many devices as the batch has samples for. DDP's reducer sums every
-// parameter with requires_grad.
-KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other,
+// `samples` on each of the first `devices`. DDP's reducer sums every parameter with requires_grad.
+KnownTrainer known_data_parallel(const TrainingJob& job, const OtherParameters& other, int devices,
                                  int64_t samples);
 
 }  // namespace stagecraft

@@ -210,6 +210,15 @@ TEST(Alternatives, OneDeviceHasNoOtherWaysThanItself) {
   EXPECT_EQ(found[1].name, "one device, done right");
 }
 
+TEST(Alternatives, AWholeBatchOnEachDeviceIsOnAllOfThem) {
+  SmallJob small(4);
+  small.batch = 2;
+  const auto found = find_alternatives(small.job(), {}, "1f1b");
+  EXPECT_THAT(found[2].how, HasSubstr("1 sample on each device"));
+  EXPECT_EQ(found[3].name, "the same, a batch of 2 on each device");
+  EXPECT_EQ(found[3].other_batch, 8);
+}
+
 TEST(Alternatives, AreGivenWithWhatTheyTakeAlsoWhereTheyDoNotFit) {
   SmallJob small(4);
   for (Device& device : small.cluster.devices) device.memory = {10};
